@@ -142,7 +142,7 @@ def steps(_quick: bool) -> list[Line]:
             "bytes read by products": int(cost.read),
             "written by TMA": int(cost.written),
             "from L2": int(cost.from_l2),
-            "way out": max(model.way_out(B200, kind, variant).values()),
+            "epilogue": max(model.epilogue(B200, kind, variant).values()),
             "exposed": model.exposed(B200, kind, variant),
         }
         lines.append(Line(f"{kind.name}, {variant.name}", max(cycles.values()), "cycles", facts=facts))

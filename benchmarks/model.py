@@ -224,7 +224,7 @@ def step(gpu: Gpu, kind: Kind, variant: Variant) -> Step:
     )
 
 
-def way_out(gpu: Gpu, kind: Kind, variant: Variant, written: float = 1.0, stored: float = 1.0) -> dict[str, float]:
+def epilogue(gpu: Gpu, kind: Kind, variant: Variant, written: float = 1.0, stored: float = 1.0) -> dict[str, float]:
     """Cycles of each resource for fractions of a tile: written to shared memory, and stored from there."""
     nbytes = variant.block_m * variant.block_n * kind.out
     shared = gpu.shared_cycles(stored * nbytes, written * nbytes)
@@ -233,7 +233,7 @@ def way_out(gpu: Gpu, kind: Kind, variant: Variant, written: float = 1.0, stored
 
 def exposed(gpu: Gpu, kind: Kind, variant: Variant) -> float:
     """Cycles of a tile's epilogue during which the next tile cannot begin."""
-    return max(way_out(gpu, kind, variant, variant.written_first, variant.stored_first).values())
+    return max(epilogue(gpu, kind, variant, variant.written_first, variant.stored_first).values())
 
 
 def rounds(tiles: int, slots: int, clc: bool = False, late: int = 0) -> int:
@@ -263,7 +263,7 @@ def bound(gpu: Gpu, kind: Kind, variant: Variant, problem: Problem, late: int = 
     """The upper bound for a matmul; `late` as in `rounds`."""
     down, across, slots = _grid(gpu, variant, problem)
     steps = ceil(kind.nbytes(problem.K) / variant.row_bytes)
-    one, out = step(gpu, kind, variant).cycles(gpu), way_out(gpu, kind, variant)
+    one, out = step(gpu, kind, variant).cycles(gpu), epilogue(gpu, kind, variant)
     both = {name: steps * one[name] + out[name] for name in one}
     # Loads and stores of a multiprocessor have separate bandwidth.
     both["L2 port"] = max(steps * one["L2 port"], out["L2 port"])

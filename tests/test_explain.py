@@ -99,7 +99,7 @@ def test_conversions_conflicts_and_barriers(script):
     assert loads[0].warning
     assert sorted(n.text for n in notes(found, "gl.thread_barrier")) == [
         "barrier, as written",
-        "barrier, as written, but nothing was left to order",
+        "barrier, as written, but it orders nothing",
     ]
 
 

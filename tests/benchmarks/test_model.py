@@ -19,11 +19,11 @@ from benchmarks.model import (
     Problem,
     Variant,
     bound,
+    epilogue,
     exposed,
     hbm_bytes,
     rounds,
     step,
-    way_out,
 )
 
 SINGLE, PAIRS = Variant(name="single"), Variant(name="pairs", pairs=True)
@@ -75,7 +75,7 @@ def test_scales_come_beside_the_elements():
 
 def test_a_tile_leaves_through_shared_memory():
     """64 KiB in and out of shared memory, and out of the multiprocessor."""
-    assert way_out(B200, FP16, SINGLE) == {"tensor cores": 0, "shared memory": 1024, "L2 port": 1024}
+    assert epilogue(B200, FP16, SINGLE) == {"tensor cores": 0, "shared memory": 1024, "L2 port": 1024}
     assert exposed(B200, FP16, SINGLE) == 0
     assert exposed(B200, FP16, replace(SINGLE, written_first=1.0)) == 512
     assert exposed(B200, FP16, replace(SINGLE, written_first=1.0, stored_first=1.0)) == 1024
@@ -100,7 +100,7 @@ def test_bytes_of_hbm():
 
 
 def test_a_product_of_one_tile():
-    """Four steps of 768 cycles behind the first load, and the way out; 147 multiprocessors have nothing to do."""
+    """Four steps of 768 cycles behind the first load, and the epilogue; 147 multiprocessors have nothing to do."""
     variant = replace(SINGLE, prefetch=False, written_first=1.0, stored_first=1.0)
     found = bound(B200, FP16, variant, Problem(128, 256, 256))
     assert found.seconds * B200.clock == pytest.approx(420 + 4 * 768 + 1024)

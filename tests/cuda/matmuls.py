@@ -61,7 +61,7 @@ def produce(a_desc, b_desc, a_bufs, b_bufs, full, empty, tiles, tiles_m, stages:
 
 @weft.jit
 def multiply(acc, a_bufs, b_bufs, full, empty, steps, stage, phase, first: gl.constexpr, stages: gl.constexpr):
-    # One product stays under way while the next one starts; its buffers are free once the one after it has been started.
+    # One MMA stays in flight while the next one starts; its buffers are free once the one after it has been started.
     rows: gl.constexpr = acc.shape[0]
     before = stage
     for step in range(steps):

@@ -354,7 +354,7 @@ THREAD_MISTAKES = [
         mark="gl.barrier",
     ),
     Mistake(
-        "for j in range(i):\n    gl.barrier()", "control-scope", "go round equally often",
+        "for j in range(i):\n    gl.barrier()", "control-scope", "same number of iterations",
         "for j in range(n):\n    gl.barrier()", mark="gl.barrier",
     ),
     Mistake("dst[i] = src.load[4](i + 1)[0]", "hazard-misaligned", "4 * i", "dst[i] = src.load[4](i % 8 * 4)[0]"),

@@ -48,7 +48,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "tile-arange": (
         lambda k: gl.arange(0, 100),
-        ("arange(0, 100) has 100 elements", "mask the elements that are too many"),
+        ("arange(0, 100) has 100 elements", "mask the excess elements"),
     ),
     "layout-num-warps": (
         lambda k: gl.arange(0, 128, gl.BlockedLayout([1], [32], [8], [0])),

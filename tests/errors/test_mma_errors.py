@@ -216,7 +216,7 @@ OTHERS = {
         lambda k: product(k, max_num_imprecise_acc=32),
         "with float16 operands, whose products are added in full",
     ),
-    "parts under way": (
+    "parts in flight": (
         "mma-imprecise",
         lambda k: of(k, gl.float8e5, max_num_imprecise_acc=32, is_async=True),
         "with is_async=True",
@@ -258,7 +258,7 @@ OTHERS = {
         ),
         "M to be a multiple of 16",
     ),
-    "mma_v2 under way": (
+    "mma_v2 in flight": (
         "mma-in-flight",
         lambda k: product(k, a=product(k, c=acc(k, gl.float16), is_async=True)),
         "in flight",
@@ -379,7 +379,7 @@ def test_warps_of_a_partition():
         (used_under_way, (3,), 4, "mma-in-flight", "a.store(acc.to(gl.float16))"),
         (of_two_warps, (), 2, "layout-mma-warps", "warpgroup_mma(a, a, gl.zeros([64, 64], gl.float32, layout))"),
     ],
-    ids=["unreadable", "under way", "warps"],
+    ids=["unreadable", "in flight", "warps"],
 )
 def test_the_line_that_is_at_fault(kernel, arguments, warps, code, line):
     with pytest.raises(UserError) as caught:

@@ -61,7 +61,7 @@ def test_copies_of_odd_sizes(run, rng, kind, rows, columns, pitch):
 
 @weft.jit
 def ring_of_copies(out, x, blocks, stages: gl.constexpr, memory: gl.constexpr, layout: gl.constexpr):
-    """Sums of blocks of 64 x 64, with `stages` - 1 of them under way."""
+    """Sums of blocks of 64 x 64, with `stages` - 1 of them in flight."""
     ring = gl.allocate_shared_memory(gl.float32, [stages, 64, 64], memory)
     for i in gl.static_range(stages - 1):
         addresses, mask = matrix(x + i * 4096, gl.where(i < blocks, 64, 0), 64, 64, layout)

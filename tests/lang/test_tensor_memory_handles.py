@@ -25,7 +25,7 @@ B200 = {"target": "sm_100a"}
 
 @aggregate
 class Product:
-    """A product under way, with the barrier that tells of its end."""
+    """An MMA in flight, with the barrier that its commit signals."""
 
     acc: tensor_memory_descriptor
     bar: gl.shared_memory_descriptor

@@ -1,4 +1,4 @@
-"""Loads that are under way when the kernel ends: advice, since nothing of the result is wrong."""
+"""Loads that are in flight when the kernel ends: advice, since no result is wrong."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def replaced(region: Region, changed: dict[Op, Op]) -> Region:
 
 
 def test_loads_of_a_tile_that_does_not_exist():
-    """The last loads of a persistent kernel are for the next tile: without their predicate they are under way at the end."""
+    """The last loads of a persistent kernel are for the next tile: without their predicate they are in flight at the end."""
     launch = launched("products_persistent")
     func = launch.stages.tile
     assert advised(launch, func) == []

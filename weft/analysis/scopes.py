@@ -45,8 +45,8 @@ SPELLED: dict[OpDef, str] = {
     warp.shuffle_idx: "a shuffle",
 }
 """The author's spelling of operations that are often found under a divergent condition."""
-_TOGETHER = "let all threads come to it, with an if around what some leave out instead of a return; or decide with "
-_ROUNDS = "let all threads go round equally often, with an if around what some leave out; or take bounds from "
+_TOGETHER = "let all threads reach it: put what some skip under an if instead of returning early; or decide with "
+_ROUNDS = "let all threads run the same number of iterations, with what some skip under an if; or take bounds from "
 _OF_WARPS = "a value that a whole warp shares, such as gl.warp_id() in place of gl.thread_idx.x // 32"
 _OF_BLOCKS = (
     "values that the whole block shares, such as parameters and gl.program_id(0); if all threads are known to have one value, "

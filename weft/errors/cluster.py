@@ -52,13 +52,13 @@ IM2COL = row(
 CLC_RESULT = row(
     "clc-result",
     CompilationError,
-    "{what} got {got} for the answer",
+    "{what} got {got} for the response",
     "use gl.allocate_shared_memory(gl.int64, [2], gl.SwizzledSharedLayout(1, 1, 1, [0])); of several choose one, as in "
     "results.index(i)",
 )
 CLC_DIMENSION = row(
     "clc-dimension",
     CompilationError,
-    "program_id({dim}) of an answer, but a grid has 3 dimensions",
+    "program_id({dim}) of a response, but a grid has 3 dimensions",
     "pass 0, 1 or 2",
 )

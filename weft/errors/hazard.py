@@ -560,35 +560,35 @@ BLOCK_EXITED = row(
 
 
 class AnswerInFlight(Hazard):
-    """Shared memory is read or written while the answer to a launch control request is in flight to it."""
+    """Shared memory is read or written while the response to a launch control request is in flight to it."""
 
 
 class LaunchControlMisuse(Hazard):
-    """A launch control request (to steal another program) that is undefined, or whose answer is never read."""
+    """A launch control request (to claim another program) that is undefined, or whose response is never read."""
 
 
 CLC_IN_FLIGHT = row(
     "clc-in-flight",
     AnswerInFlight,
-    "program {program}: {partition} {access} {name} while the answer that {other} requested is in flight",
-    "call mbarrier.wait() with the mbarrier of the request, and the phase that the answer completes, before this line",
+    "program {program}: {partition} {access} {name} while the response that {other} requested is in flight",
+    "call mbarrier.wait() with the mbarrier of the request, and the phase that the response completes, before this line",
 )
 CLC_AFTER_NONE = row(
     "clc-after-none",
     LaunchControlMisuse,
-    "program {program}: {partition} requests a program after it has read the answer that none was left, which is undefined",
+    "program {program}: {partition} requests another program after a response has said that none is left, which is undefined",
     "issue no further request once is_canceled() is false: end the loop there",
 )
 CLC_ALIGNMENT = row(
     "clc-alignment",
     LaunchControlMisuse,
-    "program {program}: an answer is written to byte {byte} of {name}, but answers are 16 bytes at multiples of 16",
+    "program {program}: a response is written to byte {byte} of {name}, but responses are 16 bytes at multiples of 16",
     "allocate one with gl.allocate_shared_memory(gl.int64, [2], layout), or several with a leading dimension",
 )
 CLC_LOST = row(
     "clc-lost",
     LaunchControlMisuse,
-    "program {program} has claimed program {taken}, which will not be launched, but {end} no thread has read the answer",
+    "program {program} has claimed program {taken}, which will not be launched, but {end} no thread has read the response",
     "wait for each request, and do the work of the program that clc.load_result(...) names",
 )
 

@@ -160,6 +160,6 @@ QUANTISED_RUNS = row(
 QUANTISED_SCALES = row(
     "scaled-scales",
     LaunchError,
-    "scales are a matrix of bytes, rows by runs, and got {dtype} of shape {shape}",
+    "scales are a matrix of bytes, rows by runs, but got {dtype} of shape {shape}",
     "give the .scales of weft.nvidia.scaled.quantise(x, format) of a matrix x",
 )

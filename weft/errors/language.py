@@ -394,7 +394,7 @@ TILE_ARANGE = row(
     "tile-arange",
     CompilationError,
     "arange({start}, {end}) has {length} elements, but tiles have a positive power of two",
-    "choose bounds that are 1, 2, 4, 8 and so on apart, and mask the elements that are too many",
+    "choose bounds that are 1, 2, 4, 8 and so on apart, and mask the excess elements",
 )
 TILE_ARANGE_RANGE = row(
     "tile-arange-range",

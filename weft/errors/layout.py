@@ -57,7 +57,7 @@ TILE_SHAPE = row(
     "layout-tile-shape",
     LayoutError,
     "a tile of shape {shape} is not possible: {found} is not a power of two",
-    "round the block size up to {rounded} and mask the elements that are too many",
+    "round the block size up to {rounded} and mask the excess elements",
 )
 TILE_ELEMENTS = row(
     "layout-tile-elements",

@@ -89,7 +89,7 @@ class TargetLike(Protocol):
 
     @property
     def has_cluster_launch_control(self) -> bool:
-        """Cluster launch control: a running program takes over one that has not been launched."""
+        """Cluster launch control: a running program claims one that has not been launched."""
         ...
 
 

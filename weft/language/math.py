@@ -134,7 +134,7 @@ def umulhi(x: Operand, y: Operand) -> tensor:
 
 @builtin
 def popcount(x: Operand) -> tensor:
-    """Number of bits that are set in a 32- or 64-bit integer, as int32; of a negative one those of its two's complement."""
+    """Number of set bits of a 32- or 64-bit integer, as int32; negative integers count in two's complement."""
     dtype = arithmetic_dtype("popcount", x)
     if dtype.is_floating() or dtype.bits < 32:
         raise fail(errors.POPCOUNT, dtype=dtype.name)

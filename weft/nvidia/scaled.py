@@ -5,7 +5,7 @@
     x @ y.T ~ a.values() @ b.values().T         b = quantise(y, "mxfp4"), y is [N, K]
 
 Runs are along the last dimension. The code is NumPy, for inputs of kernels and references of tests; it is not fast.
-(OCP Microscaling Formats specification; PTX ISA, "Alternate Floating-Point Data Formats" and "Block Scaling".)
+(OCP Microscaling Formats specification; PTX ISA, "Alternate Floating-Point Data Formats" and "Block Scaling for mma.sync".)
 """
 
 from __future__ import annotations

@@ -60,10 +60,10 @@ def program_id(low: Value, high: Value, dim: int) -> Type:
 def _answer(result: Value) -> None:
     t = result.type
     if isinstance(t, SharedArrayType):
-        require((t.element, t.count) == (int64, 2), "an answer is two int64, not {}", t)
+        require((t.element, t.count) == (int64, 2), "a response is two int64, not {}", t)
         return
     t = shared(result)
-    require((t.element, t.shape) == (int64, (2,)), "an answer is two int64, not {}", t)
+    require((t.element, t.shape) == (int64, (2,)), "a response is two int64, not {}", t)
 
 
 def _halves(low: Value, high: Value) -> None:

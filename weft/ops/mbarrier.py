@@ -18,7 +18,7 @@ from weft.layout import MBarrierLayout
 from weft.ops.check import barrier, boolean, require, scalar
 
 COUNT_LIMIT = (1 << 20) - 1
-"""The largest number of arrivals, and of bytes, of a phase (PTX ISA, mbarrier: valid ranges)."""
+"""The largest number of arrivals, and of bytes, of a phase (PTX ISA, "Contents of the mbarrier object")."""
 
 WRITES = Effect("write", "shared", "bar", by="elected")
 

@@ -6,7 +6,7 @@
 An accumulator is a tile. The result of `mma.warpgroup` is in flight and has no value yet: it may be carried by loops, be the
 accumulator of the next wgmma, and be waited for. Operands in shared memory are read in the async proxy until the group is
 complete. A group completes for the whole warpgroup: once one of its warps has waited, all operands have been read.
-(PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".)
+(PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".)
 """
 
 from __future__ import annotations

@@ -154,11 +154,11 @@ def test_blocks_meet_before_and_after_one_reaches_into_another():
     x, y = (described((128, 256), [64, 64], [[0, 0]], np.float16) for _ in range(2))
     compiled = copy_blocks.warmup(y, x, gl.float16, COPIES, True, num_ctas=2)
     first, own, last = meetings(compiled)
-    lines = [line for line in compiled.asm["sync"].splitlines() if "barrier of the cluster" in line]
-    assert [line.partition("cluster, ")[2][:8] for line in lines] == ["inserted", "as writt", "inserted"]
+    lines = [line for line in compiled.asm["sync"].splitlines() if "cluster barrier" in line]
+    assert [line.partition("barrier, ")[2][:8] for line in lines] == ["inserted", "as writt", "inserted"]
     assert "after mbarrier.init, before other blocks signal it" in first
     assert own == "cluster.arrive"
-    assert "before a block ends whose memory others use" in last
+    assert "before a block exits while others use its memory" in last
     bare = weft.jit(sync="none")(copy_blocks.fn)
     assert meetings(bare.warmup(y, x, gl.float16, COPIES, True, num_ctas=2)) == ["cluster.arrive"]
     assert meetings(copy_blocks.warmup(y, x, gl.float16, COPIES, False, num_ctas=2)) == []

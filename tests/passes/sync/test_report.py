@@ -30,9 +30,9 @@ def test_each_line_with_what_it_has():
     assert sync_report(func, func).splitlines() == [
         "k.py:3: fence.async, as written",
         "k.py:4: barrier, inserted before tma.store of a (written at line 2)",
-        "k.py:5: barrier, as written, but nothing was left to order",
-        "k.py:6: barrier, as written, but nothing was left to order",
-        "k.py:7: fence.async, as written, but nothing was left to order",
+        "k.py:5: barrier, as written, but it orders nothing",
+        "k.py:6: barrier, as written, but it orders nothing",
+        "k.py:7: fence.async, as written, but it orders nothing",
     ]
 
 

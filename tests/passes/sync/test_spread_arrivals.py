@@ -167,7 +167,7 @@ def test_takes_no_barrier_and_is_reported():
     lowered = lower_pipeline(func, SM90)
     assert sync_report(lowered, func).splitlines() == [
         "k.py:5: barrier, inserted before mbarrier.arrive of free (initialised at line 3)",
-        "k.py:5: arrive on free, each of 4 warps for itself",
+        "k.py:5: arrive on free, once by each of 4 warps",
     ]
 
 

@@ -284,7 +284,7 @@ def test_nothing_is_missing(steps, seed):
 
 
 def test_arrivals_do_not_wait_for_requests():
-    """That copies are under way is nothing that an arrival tells."""
+    """An arrival does not order copies in flight."""
     k = Rules()
     k.do("init | expect")
     k.emit(tma.load, k.desc, k.bar, k.index(k.a, 0), None, k.zero, issuers=4)

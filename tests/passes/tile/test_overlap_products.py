@@ -35,7 +35,7 @@ class Products(SharedKernel):
 
 
 def order(func: Func) -> str:
-    """Products, and waits with what they leave under way: `P P w1 w0`."""
+    """Products, and waits with what they leave in flight: `P P w1 w0`."""
     names = {mma.warpgroup: lambda op: "P", mma.warpgroup_wait: lambda op: f"w{op.attrs['pendings']}"}
     return " ".join(names[op.kind](op) for op in func.body.ops if op.kind in names)
 

@@ -57,7 +57,7 @@ def test_tensors_that_tma_does_not_take(tensor, texts):
 
 @weft.jit
 def repeated(x, out, count, fault: gl.constexpr, layout: gl.constexpr):
-    """Copy matrices one after another; the load of each is under way when the next descriptor is made, or not."""
+    """Copy matrices one after another; the load of each is in flight when the next descriptor is made, or not."""
     smem = gl.allocate_shared_memory(gl.float32, [2, 8, 32], layout)
     bars = mbarrier.allocate_mbarrier(batch=2)
     for i in gl.static_range(2):

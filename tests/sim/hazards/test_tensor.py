@@ -35,7 +35,7 @@ def matrix() -> np.ndarray:
     return (np.arange(M * N).reshape(M, N) % 7 - 3).astype(np.float16)
 
 
-# Accumulators and operands under way
+# Accumulators and operands in flight
 
 
 @weft.jit(sync="none")

@@ -106,13 +106,16 @@ def arguments(what: str, waits: bool = False) -> Any:
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("narrower", ["multiplies into parts", "multiplied into", "128x64 elements do not wait for those of 128x128"]),
-        ("shifted", ["multiplies into parts", "overlap, but do not begin at the same column"]),
-        ("kind", ["instructions of kind f8f6f4 do not wait for those of kind f16"]),
-        ("left", ["multiplies parts", "multiplied into", "what others add up"]),
-        ("scales", ["multiplies parts", "multiplied into", "what others add up"]),
-        ("copied over", ["copies into parts", "multiplied into", "do not wait for products that write"]),
-        ("copied twice", ["copies into parts", "copied into", "copies do not wait for one another"]),
+        (
+            "narrower",
+            ["multiplies into parts", "multiplied into", "shape 128x64 is not ordered after one of shape 128x128"],
+        ),
+        ("shifted", ["multiplies into parts", "overlap, but start at different columns"]),
+        ("kind", ["an MMA of kind f8f6f4 is not ordered after one of kind f16"]),
+        ("left", ["multiplies parts", "multiplied into", "accumulator it reads as an operand"]),
+        ("scales", ["multiplies parts", "multiplied into", "accumulator it reads as an operand"]),
+        ("copied over", ["copies into parts", "multiplied into", "not ordered after MMAs that write there"]),
+        ("copied twice", ["copies into parts", "copied into", "copies are not ordered after earlier copies"]),
     ],
 )
 def test_without_a_wait_nothing_orders_them(what, words):

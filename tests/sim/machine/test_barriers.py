@@ -187,7 +187,7 @@ def test_what_a_first_phase_lacks():
     assert bar.missing(0, []) == "phase 0 of bar, which lacks 2 of 2 arrivals; nothing in the kernel arrives at it"
     bar.bring(op(4), clock, 64, flight([], "a"))
     bar.arrive(op(2), clock, 1, clock.release())
-    unexpected = "lacks 1 of 2 arrivals and an expect of the 64 bytes that copies bring beyond those expected"
+    unexpected = "lacks 1 of 2 arrivals and an expect of the 64 bytes that copies complete beyond those expected"
     assert bar.missing(0, [op(2), op(3)]).endswith(
         f"{unexpected}; the arrival at <kernel>:2 or <kernel>:3 has not come"
     )

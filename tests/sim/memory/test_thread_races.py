@@ -194,7 +194,7 @@ def test_the_same_line_against_itself():
         run(k.done(), out())
     assert (
         caught.value.fix
-        == "call gl.syncwarp() before this line runs again: all threads of a warp must go round equally often"
+        == "call gl.syncwarp() before this line runs again: all threads of a warp must run the same number of iterations"
     )
 
 

@@ -170,7 +170,7 @@ def ended_early(src, dst, layout: gl.constexpr, FIXED: gl.constexpr):
     mbarrier.expect(bar, src.block_type.nbytes)
     tma.async_load(src, [0, 0], bar, buffer)  # EARLIER
     if not FIXED:
-        # BUG: the copy under way will still signal the barrier.
+        # BUG: the copy in flight will still signal the barrier.
         mbarrier.invalidate(bar)  # HERE
     mbarrier.wait(bar, 0)
     gl.store(dst + tile(0, layout), buffer.load(layout))
@@ -348,7 +348,7 @@ def groups_at_the_tail(src, dst, steps, layout: gl.constexpr, smem: gl.constexpr
             slot = (step + 1) % 2
             async_copy.async_copy_global_to_shared(buffers.index(slot), src + tile(step + 1, layout))  # EARLIER
             if not FIXED:
-                # BUG: the last step closes no group, so that the wait for all but one leaves its own copy under way.
+                # BUG: the last step closes no group, so that the wait for all but one leaves its own copy in flight.
                 async_copy.commit_group()
         if FIXED:
             async_copy.commit_group()
@@ -376,7 +376,7 @@ def groups_counted_as_stages(src, dst, steps, layout: gl.constexpr, smem: gl.con
         async_copy.async_copy_global_to_shared(buffers.index(ahead), src + tile(ahead, layout))  # EARLIER
         async_copy.commit_group()
     for step in range(steps):
-        # BUG: before the next copy is issued two groups are under way, of which this step needs the older one.
+        # BUG: before the next copy is issued two groups are in flight, of which this step needs the older one.
         async_copy.wait_group(1 if FIXED else 2)
         gl.store(dst + tile(step, layout), buffers.index(step % 3).load(layout))  # HERE
         if step + 2 < steps:
@@ -443,7 +443,7 @@ def refills_what_is_multiplied(src, out, steps, layout: gl.constexpr, FIXED: gl.
         a, bar = operands.index(step % 2), bars.index(step % 2)
         mbarrier.wait(bar, step // 2 & 1)
         acc = warpgroup_mma(a, a, acc, is_async=True)  # EARLIER
-        # BUG: this wait leaves the latest product under way, which reads the slot that is filled again.
+        # BUG: this wait leaves the latest MMA in flight, which reads the slot that is filled again.
         acc = warpgroup_mma_wait(0 if FIXED else 1, [acc])
         mbarrier.expect(bar, src.block_type.nbytes, pred=step + 2 < steps)
         tma.async_load(src, [(step + 2) * 64, 0], bar, a, pred=step + 2 < steps)  # HERE
@@ -468,7 +468,7 @@ def reads_the_latest(src, out, layout: gl.constexpr, FIXED: gl.constexpr):
     first, second = warpgroup_mma_wait(1, [first, second])
     if FIXED:
         second = warpgroup_mma_wait(0, [second])
-    # BUG: the product that may still be under way is the second one, which is added here.
+    # BUG: the MMA that may still be in flight is the second one, which is added here.
     keep(out, first + second)  # HERE
     if not FIXED:
         warpgroup_mma_wait(0, [first, second])

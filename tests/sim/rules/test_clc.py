@@ -91,7 +91,7 @@ def test_some_are_left_to_take_over_even_on_a_large_gpu():
     out = np.zeros(21, np.int32)
     report = run(taking_over(), out, grid=(21,))
     assert (report.programs, report.canceled) == (5, 16)
-    assert str(report).startswith("5 programs and 16 taken over, ")
+    assert str(report).startswith("5 programs and 16 claimed, ")
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -141,7 +141,7 @@ def test_an_answer_is_read_before_it_has_come():
     k.at(3).ask()
     k.at(4).answer()
     message = refused(hazard.AnswerInFlight, "clc-in-flight", k)
-    assert "the block reads result while the answer that the block requested is in flight" in message
+    assert "the block reads result while the response that the block requested is in flight" in message
     assert "<kernel>:3" in message
     assert "<kernel>:4" in message
 
@@ -152,7 +152,7 @@ def test_the_memory_of_an_answer_is_asked_for_twice():
     for _ in range(2):
         k.emit(clc.try_cancel, k.result, k.bar)
     message = refused(hazard.AnswerInFlight, "clc-in-flight", k)
-    assert "the block asks for an answer in result while" in message
+    assert "the block requests a response in result while" in message
 
 
 def test_an_answer_is_overwritten_while_threads_may_read_it():
@@ -164,7 +164,7 @@ def test_an_answer_is_overwritten_while_threads_may_read_it():
     k.emit(sync.fence_async)
     k.ask()
     message = refused(hazard.ThreadRace, "hazard-thread-race", k)
-    assert "the block asks for an answer in result, which other threads of the block read" in message
+    assert "the block requests a response in result, which other threads of the block read" in message
 
 
 def test_an_answer_is_overwritten_without_a_fence():
@@ -174,7 +174,7 @@ def test_an_answer_is_overwritten_without_a_fence():
     k.answer()
     k.emit(sync.barrier)
     k.ask()
-    assert "asks for an answer in result through the async proxy" in refused(
+    assert "requests a response in result through the async proxy" in refused(
         hazard.MissingFence, "hazard-missing-fence", k
     )
 
@@ -199,7 +199,7 @@ def asking_again(wait: bool) -> Kernel:
 
 def test_nobody_asks_again_after_none_was_left():
     message = refused(hazard.LaunchControlMisuse, "clc-after-none", asking_again(wait=True), grid=1)
-    assert "the block requests a program after it has read the answer that none was left" in message
+    assert "the block requests another program after a response has said that none is left" in message
     assert "<kernel>:7" in message
     assert "<kernel>:9" in message
 
@@ -228,7 +228,7 @@ def test_the_next_answer_comes_over_one_that_nobody_has_read():
     k.wait(0)
     k.hand_on()
     k.ask()
-    assert "but when the next one is asked for no thread" in refused(hazard.LaunchControlMisuse, "clc-lost", k)
+    assert "but when the next one is requested no thread" in refused(hazard.LaunchControlMisuse, "clc-lost", k)
 
 
 def test_an_answer_at_no_multiple_of_16_bytes():
@@ -237,7 +237,7 @@ def test_an_answer_at_no_multiple_of_16_bytes():
     part = k.emit(shared.slice, results, start=1, length=1, dim=0)
     k.ask(k.emit(shared.reinterpret, part, element=int64, shape=(2,), layout=PLAIN))
     message = refused(hazard.LaunchControlMisuse, "clc-alignment", k)
-    assert "an answer is written to byte 8 of r" in message
+    assert "a response is written to byte 8 of r" in message
 
 
 def test_the_program_of_an_answer_that_names_none_is_undefined():
@@ -246,7 +246,7 @@ def test_the_program_of_an_answer_that_names_none_is_undefined():
     k.wait(0)
     _, x = k.answer()
     k.store(k.params[0], k.number(0), x)
-    assert "the answer names no program" in refused(hazard.UndefinedValue, "hazard-undefined", k, grid=1)
+    assert "the response names no program" in refused(hazard.UndefinedValue, "hazard-undefined", k, grid=1)
 
 
 def test_other_blocks_of_a_cluster_get_no_answer_without_multicast():

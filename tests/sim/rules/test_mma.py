@@ -301,7 +301,7 @@ def test_the_product_that_nobody_waits_for():
     compiled = compiled_for(accumulators, arguments, {})
     report = run_stage(compiled.front.tile, accumulators, compiled, arguments, 1)
     assert [advice.message for advice in report.advice if advice.rule == "in-flight-at-exit"] == [
-        "nobody waits for this product before the kernel ends"
+        "no thread waits for this MMA before the kernel ends"
     ]
 
 

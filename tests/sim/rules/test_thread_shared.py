@@ -278,7 +278,7 @@ def test_every_warp_copies_the_whole_and_then_writes():
 
 
 def test_loops_of_copies():
-    """Two buffers in turn: a copy under way while the other is read."""
+    """Two buffers in turn: a copy in flight while the other is read."""
     x, out = RNG.normal(size=(8, 32)).astype(np.float32), np.zeros((8, 32), np.float32)
     k = Threads(("x", pointer(float32)), ("out", pointer(float32)), block=(32,))
     smem = k.shared(float32, 64)

@@ -125,7 +125,7 @@ def consume_ping_pong(
         first, end = blocks_of(K, part, plan)
         at = at.skip(end - first)
     # The first consumer starts: waiting for parity 1 on a fresh barrier returns at once, as the phase before its first counts
-    # as complete (PTX, mbarrier.test_wait).
+    # as complete (PTX ISA, mbarrier.test_wait).
     parity = 1 - number
     for index in range(number, count, 2):
         row, column, part = schedule.tile(index)

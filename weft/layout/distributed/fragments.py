@@ -1,6 +1,6 @@
 """Fragments: the distribution of tensor core operands over the registers and lanes of a warp, as data rows.
 
-All fragments follow one scheme (PTX ISA, "Matrix Fragments for mma" and "Register Fragments for wgmma"). Along the contiguous
+All fragments follow one scheme (PTX ISA, "Matrix Fragments" of mma.m16n8*, "Register Fragments" of wgmma). Along the contiguous
 (inner) dimension a thread holds `width` neighbours, and four lanes are adjacent; eight such groups of lanes follow along the
 outer dimension. Further registers repeat that, first along the outer dimension, then along the inner one. Instructions differ
 only in the numbers, and in the dimension of the operand that is the inner one.

@@ -1,6 +1,6 @@
 """Copies from shared to tensor memory as instructions: pieces of 32 or 128 lanes.
 
-A plan describes one block. (PTX ISA, "tcgen05.cp" and the shared memory descriptor of tcgen05.)
+A plan describes one block. (PTX ISA, tcgen05.cp and tcgen05, "Shared memory descriptor".)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kinds of tcgen05.mma instructions: the operand types of each, and the 32-bit instruction descriptor.
 
-(PTX ISA, "tcgen05.mma": valid types and shapes, instruction descriptor, block scaling.)
+(PTX ISA, tcgen05: "Matrix Shape", "Instruction descriptor", "Block Scaling for tcgen05.mma.sync".)
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class TensorMemoryScalesLayout(TensorLayout):
 
     32 rows are lanes, and every warp's 32 lanes hold a copy; four scales of a row share a 32-bit column, the next 32 rows use
     the next column, and the scales after the first four follow after all rows. They start in even columns, so with 32 rows or
-    fewer every other column is unused. (PTX ISA, "Scale factor layout in tensor memory" of tcgen05.mma.)
+    fewer every other column is unused. (PTX ISA, tcgen05, "Scale Factor A ID" and "Scale Factor B ID".)
     """
 
     cga_layout: Sequence[Sequence[int]] | None = None

@@ -212,8 +212,8 @@ def make_descriptor(lo: Lowering, op: Op) -> None:
 
 
 def _assert_describable(lo: Lowering, op: Op, operands: list[Value]) -> None:
-    """Assertions of a debug build: the alignment of addresses and strides, and the extents, that TMA requires (PTX ISA,
-    "Tensor map"). The language has checked constants already."""
+    """Assertions of a debug build: the alignment of addresses and strides, and the extents, that TMA requires (CUDA
+    Driver API, cuTensorMapEncodeTiled). The language has checked constants already."""
     base, *numbers = operands
     rank = len(numbers) // 2
     zero, granule = lo.constant(0, int64), lo.constant(15, int64)

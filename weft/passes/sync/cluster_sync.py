@@ -31,7 +31,7 @@ def cluster_sync(func: Func) -> Func:
         return func
     made = [number for number, op in enumerate(ops[: crossing[0]]) if op.kind is mbarrier.init]
     if not _meets(ops[crossing[-1] + 1 :]):
-        ops[-1:] = [*_meeting("before a block ends whose memory others use", func.body.terminator.loc), ops[-1]]
+        ops[-1:] = [*_meeting("before a block exits while others use its memory", func.body.terminator.loc), ops[-1]]
     if made and not _meets(ops[made[-1] + 1 : crossing[0]]):
         ops[made[-1] + 1 : made[-1] + 1] = _meeting(
             "after mbarrier.init, before other blocks signal it", ops[made[-1]].loc

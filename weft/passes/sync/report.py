@@ -2,9 +2,9 @@
 
 kernel.py:12: fence.async, inserted before tma.store of c (written at line 11)
 kernel.py:14: barrier, as written
-kernel.py:15: barrier, as written, but nothing was left to order
-kernel.py:17: arrive on empty, each of 4 warps for itself
-kernel.py:21: wait for products, behind the product of line 24, which adds to what it waits for
+kernel.py:15: barrier, as written, but it orders nothing
+kernel.py:17: arrive on empty, once by each of 4 warps
+kernel.py:21: wait for MMAs, moved behind the MMA of line 24, which accumulates in place
 kernel.py:30: tcgen05.fence after, inserted behind mbarrier.wait, for tensor_memory.load at line 31
 """
 
@@ -21,13 +21,13 @@ from weft.ops.control import run_by
 from weft.passes.sync.insert_sync import unneeded
 
 Kind = Literal[
-    "barrier", "fence.async", "barrier of the cluster", "arrive", "wait for products", "tcgen05.fence before",
+    "barrier", "fence.async", "cluster barrier", "arrive", "wait for MMAs", "tcgen05.fence before",
     "tcgen05.fence after",
 ]  # fmt: skip
 KINDS: dict[OpDef, Kind] = {
     sync.barrier: "barrier",
     sync.fence_async: "fence.async",
-    cluster.wait: "barrier of the cluster",
+    cluster.wait: "cluster barrier",
 }
 FENCES: dict[bool, Kind] = {True: "tcgen05.fence before", False: "tcgen05.fence after"}
 
@@ -48,11 +48,11 @@ class Sync:
     def __str__(self) -> str:
         if self.kind == "arrive":
             return f"{self.kind} {self.reason}"
-        if self.kind == "wait for products":
+        if self.kind == "wait for MMAs":
             return f"{self.kind}, {self.reason}"
         if self.reason:
             return f"{self.kind}, inserted {self.reason}"
-        return f"{self.kind}, as written" + ("" if self.needed else ", but nothing was left to order")
+        return f"{self.kind}, as written" + ("" if self.needed else ", but it orders nothing")
 
 
 def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
@@ -74,9 +74,9 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
         elif op.by == "each warp":
             (bar, *_) = op.uses
             name = min(place.alloc.result.name for place in places[bar])
-            found.append(Sync("arrive", op.loc, f"on {name or 'a barrier'}, each of {warps} warps for itself"))
+            found.append(Sync("arrive", op.loc, f"on {name or 'a barrier'}, once by each of {warps} warps"))
         elif op.kind is mma.warpgroup_wait and op.attrs["reason"]:
-            found.append(Sync("wait for products", op.loc, op.attrs["reason"]))
+            found.append(Sync("wait for MMAs", op.loc, op.attrs["reason"]))
     return found
 
 

@@ -42,7 +42,7 @@ def overlap_products(func: Func) -> Func:
 
 def _reason(product: Op) -> str:
     line = "" if product.loc is None else f" of line {product.loc.line}"
-    return f"behind the product{line}, which adds to what it waits for"
+    return f"moved behind the MMA{line}, which accumulates in place"
 
 
 def _pairs(region: Region) -> Iterator[tuple[Op, Op]]:

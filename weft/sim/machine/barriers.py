@@ -245,7 +245,7 @@ class Barrier:
             words.append(f"{self.expected - self.brought} of {self.expected} bytes")
         if self.expected < self.brought:
             words.append(
-                f"an expect of the {self.brought - self.expected} bytes that copies bring beyond those expected"
+                f"an expect of the {self.brought - self.expected} bytes that copies complete beyond those expected"
             )
         return f"phase {phase} of {self.name}, which lacks {' and '.join(words) or 'nothing'}{self._missing_arrivals(arriving)}"
 

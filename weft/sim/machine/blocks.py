@@ -147,7 +147,7 @@ class Block:
 
     def expect_answer(self, place: int, answer: Answer) -> None:
         """An answer will be written to `place` in shared memory. Raises LaunchControlMisuse if it overwrites an unread one."""
-        self._keep(self.answers.get(place), "when the next one is asked for", answer.op)
+        self._keep(self.answers.get(place), "when the next one is requested", answer.op)
         self.answers[place] = answer
         if answer.program is None and answer not in self.cluster.refused:
             self.cluster.refused.append(answer)
@@ -183,11 +183,11 @@ class Block:
         flights = [agent for agent in flights if agent.op.kind is not tcgen05.commit]
         for agent in (*flights, *(agent for groups in cluster.copies[own] for agent in groups.running)):
             machine.report.advise(
-                "in-flight-at-exit", "nobody waits for this copy before the kernel ends", agent.op.loc
+                "in-flight-at-exit", "no thread waits for this copy before the kernel ends", agent.op.loc
             )
         for agent in (agent for groups in cluster.products[own] for agent in groups.running):
             machine.report.advise(
-                "in-flight-at-exit", "nobody waits for this product before the kernel ends", agent.op.loc
+                "in-flight-at-exit", "no thread waits for this MMA before the kernel ends", agent.op.loc
             )
 
     def free_tensor_memory(self, clock: Clock) -> None:

@@ -43,7 +43,7 @@ class Report:
             self.advice.append(Advice(rule, message, loc))
 
     def __str__(self) -> str:
-        taken = f" and {self.canceled} taken over" if self.canceled else ""
+        taken = f" and {self.canceled} claimed" if self.canceled else ""
         ran = f"{counted(self.programs, 'program')}{taken}, {counted(self.operations, 'operation')}"
         head = f"{ran} in {self.seconds:.3f} s, {self.order}"
         found = [f"hazard: {hazard}" for hazard in self.hazards]

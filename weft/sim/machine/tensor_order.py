@@ -33,12 +33,12 @@ class Accumulators:
     def disorder(self, later: Accumulators) -> str:
         """Why a later MMA with an overlapping accumulator is not ordered after this one; empty if it is."""
         if self.kind != later.kind:
-            return f"instructions of kind {later.kind} do not wait for those of kind {self.kind}"
+            return f"an MMA of kind {later.kind} is not ordered after one of kind {self.kind}"
         if self.shape != later.shape:
             before, after = ("x".join(map(str, each.shape)) for each in (self, later))
-            return f"instructions of {after} elements do not wait for those of {before}"
+            return f"an MMA of shape {after} is not ordered after one of shape {before}"
         if any(self._apart(start, other) for start in self.starts for other in later.starts):
-            return "the accumulators of their instructions overlap, but do not begin at the same column"
+            return "the accumulators of their MMA instructions overlap, but start at different columns"
         return ""
 
     def _apart(self, start: int, other: int) -> bool:
@@ -65,9 +65,9 @@ def disorder(earlier: Operation, writes: bool, later: Operation, reads: bool, mu
     if not writes:
         return ""
     if earlier is None:
-        return "" if later is not None or multiplied else "copies do not wait for one another"
+        return "" if later is not None or multiplied else "copies are not ordered after earlier copies"
     if later is None:
-        return "copies do not wait for products that write"
+        return "copies are not ordered after MMAs that write there"
     if reads:
-        return "products do not wait for what others add up and they multiply"
+        return "an MMA is not ordered after an earlier MMA whose accumulator it reads as an operand"
     return earlier.disorder(later)

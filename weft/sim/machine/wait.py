@@ -33,7 +33,7 @@ class Wait:
 
     def instead(self) -> str:
         """The fix that a deadlock report suggests for this wait."""
-        return "give each phase the arrivals and bytes that its mbarrier counts, from somebody who does not wait for the waiter"
+        return "give each phase the arrivals and bytes that its mbarrier counts, from a thread that does not need this wait"
 
     def ready(self) -> bool:
         """True if the task can continue."""

@@ -171,7 +171,7 @@ def _tensor_place(
     place = place_at(base, elements, itemsize, granule, holders, mine, copies)
     if isinstance(threads, int) or warps != WARPGROUP:
         return place
-    # Warp w of a warpgroup can access lanes 32w to 32w+31 only (PTX ISA, tcgen05, "Access Restrictions").
+    # Warp w of a warpgroup can access lanes 32w to 32w+31 only (PTX ISA, tcgen05, "Access restrictions").
     granules: Any = place.area.where
     touched: Array = np.r_[granules]
     return replace(place, area=Area(granules, (touched % LANES // WARP_SIZE).astype(np.int16)))

@@ -51,7 +51,7 @@ WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
     ("mma", True): ("multiplies into", "multiplied into"),
     ("cp", False): ("copies from", "copied from"),
     ("cp", True): ("copies into", "copied into"),
-    ("answer", True): ("asks for an answer in", "asked for an answer in"),
+    ("answer", True): ("requests a response in", "requested a response in"),
 }
 
 
@@ -185,7 +185,7 @@ def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False,
     if earlier is later:
         rounds = ""
         if together:
-            rounds = f": all threads{' of a warp' if group == 'warp' else ''} must go round equally often"
+            rounds = f": all threads{' of a warp' if group == 'warp' else ''} must run the same number of iterations"
         return f"call {barrier} before this line runs again{rounds}"
     if str(earlier.loc) == str(later.loc):
         return f"keep what was read in a variable, call {barrier}{together}, and write it after that"

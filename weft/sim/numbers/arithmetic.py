@@ -80,7 +80,7 @@ def high_product(lhs: Array, rhs: Array) -> Array:
 
 
 def popcount(x: Array) -> Array:
-    """Number of set bits, as int32; of negative integers those of their two's complement."""
+    """Number of set bits, as int32; negative integers count in two's complement."""
     return np.bitwise_count(bits_of(x)).astype(np.int32)
 
 

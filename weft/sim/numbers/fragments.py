@@ -1,4 +1,4 @@
-"""Register fragments of MMA instructions as matrices (PTX ISA, "Matrix Fragments for mma", "Register Fragments for wgmma").
+"""Register fragments of MMA instructions as matrices (PTX ISA, mma.m16n8k16: "Matrix Fragments"; wgmma: "Register Fragments").
 
 A *chain* is the sequence of an operation's steps that add to the same accumulator registers, ordered along k. Matrices are
 arrays (chains, groups, rows, columns). A group is the set of warps that execute an instruction together: four for `wgmma`, one

@@ -1,8 +1,8 @@
-"""Cluster launch control (PTX ISA, "clusterlaunchcontrol.try_cancel"): the program that a request claims, and its answer.
+"""Cluster launch control (PTX ISA, "clusterlaunchcontrol.try_cancel"): the program that a request claims, and its response.
 
-A request claims its program at once, in launch order. An agent writes the answer in the async proxy and completes its bytes on
-the mbarrier. PTX keeps the 16 bytes opaque, to be decoded by `clusterlaunchcontrol.query_cancel`. Here they are four int32: the
-program's coordinates, and 1 if there is a program.
+A request claims its program at once, in launch order. An agent writes the response in the async proxy and completes its bytes
+on the mbarrier. PTX keeps the 16 bytes opaque, to be decoded by `clusterlaunchcontrol.query_cancel`. Here they are four int32:
+the program's coordinates, and 1 if there is a program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.sim.rules.mbarrier import barrier_at, peer
 
 HALF = np.int64(32)
 LOW_HALF = np.int64(0xFFFFFFFF)
-NO_PROGRAM = "the answer names no program"
+NO_PROGRAM = "the response names no program"
 
 
 @rule(clc.try_cancel)
@@ -54,10 +54,10 @@ def _try_cancel(task: Task, op: Op, result: Handle, bar: Handle) -> None:
 def _answer(
     task: Task, op: Op, result: Handle, bar: Handle, block: Block, program: Pid | None, answer: Answer | None
 ) -> Answer:
-    """Start the write of the answer to a block and its mbarrier. `answer`: the one sent to another block, if multicast."""
+    """Start the write of the response to a block and its mbarrier. `answer`: the one sent to another block, if multicast."""
     barrier = barrier_at(task, op, bar, ELECTED, block)
     place = _place(task, result, ELECTED)
-    places.check_bounds(task, op, result, place, int64, "asks for an answer in")
+    places.check_bounds(task, op, result, place, int64, "requests a response in")
     places.note(
         task, op, result, place, "answer", writes=True, component=barrier.component, value=barrier.completed, block=block
     )  # fmt: skip
@@ -108,4 +108,4 @@ def _program_id(task: Task, op: Op, low: Data, high: Data) -> Data:
 
 
 def _request_line(answer: Answer) -> tuple[tuple[str, Loc], ...]:
-    return () if answer.op.loc is None else (("that one was asked for here", answer.op.loc),)
+    return () if answer.op.loc is None else (("that one was requested here", answer.op.loc),)

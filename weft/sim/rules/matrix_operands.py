@@ -2,7 +2,7 @@
 
 An instruction's operand is `outer` rows (of a) or columns (of b) by 256 bits along k. Addresses are computed for the
 unswizzled canonical layout; the swizzle then XORs the index of a 16-byte chunk within the swizzle width with address bits 7 and
-up (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Strides", "Shared Memory Matrix Layout").
+up (PTX ISA, wgmma: "Shared Memory Matrix Layout", "Major-ness supported by Strides").
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """tcgen05 in the lowered stage: decodes descriptors and addresses as the hardware does.
 
 Instructions that accumulate to the same columns form a *chain*, ordered along k. Matrices are arrays (chains, rows, columns).
-The numerics are those of `weft.sim.rules.tcgen05`. Encodings and placements follow the PTX ISA, "tcgen05.mma" (instruction
-descriptor, data path layout organization, scale factor layout in tensor memory) and "tcgen05.cp".
+The numerics are those of `weft.sim.rules.tcgen05`. Encodings and placements follow the PTX ISA, "tcgen05.mma" ("Instruction
+descriptor", "Data Path Layout Organization", "Scale Factor A ID", "Scale Factor B ID") and "tcgen05.cp".
 """
 
 from __future__ import annotations
@@ -228,8 +228,8 @@ def _accumulators(op: Op, address: int) -> Accumulators:
 @lru_cache(maxsize=1024)
 def _accumulator_place(what: _Instructions, address: int, pair: bool) -> Place:
     """Accumulators, as (chains, m, n), one element per cell. With 64 rows, each group of 16 rows begins at a multiple of 32
-    lanes; in a pair of blocks, the right half of the columns is in the lanes behind them (PTX ISA, "tcgen05.mma", data path
-    layout organization)."""
+    lanes; in a pair of blocks, the right half of the columns is in the lanes behind them (PTX ISA, tcgen05, "Data Path
+    Layout Organization")."""
     starts = address + np.array(what.acc)[:, None, None]
     row, column = arange(what.m)[:, None], arange(what.n)[None, :]
     if what.m == LANES:

@@ -259,7 +259,7 @@ def check_column(task: Task, op: Op, tensor: TensorMap, column: int) -> None:
 
 def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> list[Array]:
     """The coordinates of an im2col block of pixels by channels. Pixels traverse the bounding box of each image, the last
-    spatial dimension fastest, and continue in the next image; then the im2col offsets are added to all of them (PTX ISA, tensor
+    spatial dimension fastest, and continue in the next image; then the im2col offsets are added to all of them (PTX ISA,
     "im2col mode")."""
     rank = len(tensor.shape)
     numbers = integers(task, op, values)

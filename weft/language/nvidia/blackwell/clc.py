@@ -1,13 +1,13 @@
-"""Cluster launch control: a running program takes over the work of one that has not been launched yet.
+"""Cluster launch control: a running program claims the work of one that has not been launched yet.
 
     clc.try_cancel(result, bar)              # with mbarrier.expect(bar, 16) before
     mbarrier.wait(bar, phase)
-    answer = clc.load_result(result)
-    if answer.is_canceled():
-        tile = answer.program_id(0)
+    response = clc.load_result(result)
+    if response.is_canceled():
+        tile = response.program_id(0)
 
 One thread issues the request. The 16-byte response is written to shared memory asynchronously and signals an mbarrier, as a TMA
-load does. Every program of the launch is either launched or taken over by a running one.
+load does. Every program of the launch is either launched or claimed by a running one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORDS = 2
 
 
 class clc_result:
-    """A response in registers: the program that was taken over, if one was left."""
+    """A response in registers: the program that was claimed, if one was left."""
 
     __weft_aggregate__ = {"low": tensor, "high": tensor}  # noqa: RUF012 as `aggregate` writes it
 
@@ -48,7 +48,7 @@ class clc_result:
         return f"clc_result({self.low!r}, {self.high!r})"
 
     def is_canceled(self) -> tensor:
-        """True if a program was taken over: it will not be launched, and this program does its work."""
+        """True if a program was claimed: it will not be launched, and this program does its work."""
         return apply(ops.is_canceled, self.low, self.high)
 
     def program_id(self, dim: int) -> tensor:

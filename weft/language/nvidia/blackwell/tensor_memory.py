@@ -278,7 +278,7 @@ def _check_element(dtype: DType, layout: TensorLayout) -> None:
 
 
 def _check_blocks(layout: TensorMemoryLayout) -> None:
-    """Checks that a kernel's MMAs either all use `cta_group::1` or all `cta_group::2` (PTX ISA, tcgen05)."""
+    """Checks that a kernel's MMAs either all use `cta_group::1` or all `cta_group::2` (PTX ISA, tcgen05.mma)."""
     context = current()
     if context.two_ctas is None:
         context.two_ctas = layout.two_ctas
