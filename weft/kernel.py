@@ -376,6 +376,7 @@ def jit(
     debug: bool | None = None,
     sync: str = "auto",
     do_not_specialize: Sequence[int | str] = (),
+    noinline: bool | None = None,
 ) -> Callable[[Callable[P, R]], JITFunction[P, R]]: ...
 
 
@@ -386,6 +387,7 @@ def jit(
     debug: bool | None = None,
     sync: str = "auto",
     do_not_specialize: Sequence[int | str] = (),
+    noinline: bool | None = None,
     **others: object,
 ) -> JITFunction[..., Any] | Callable[[Callable[..., Any]], JITFunction[..., Any]]:
     """Make a function a kernel, or a helper that kernels call.
@@ -393,9 +395,10 @@ def jit(
     `debug` is the default of the launch option; on a GPU, `device_assert` is checked only with it. `sync` is "auto" (barriers
     and fences are inserted where accesses to shared memory need them), "explicit" (barriers are inserted; a missing fence is
     an error) or "none" (nothing is inserted, not even for scratch memory that weft itself uses: for experiments).
-    `do_not_specialize` lists parameters, by name or position, whose values the compiled code must not depend on. Raises
-    LaunchError: launch-option-value for another `sync`, launch-no-function for an argument that is not a function,
-    launch-option-of-jit and launch-no-option-of-jit for `others`.
+    `do_not_specialize` lists parameters, by name or position, whose values the compiled code must not depend on. `noinline` is
+    a hint of Gluon's that changes nothing here: a helper is always compiled into its callers. Raises LaunchError:
+    launch-option-value for another `sync`, launch-no-function for an argument that is not a function, launch-option-of-jit and
+    launch-no-option-of-jit for `others`.
     """
     for option, value in others.items():
         refuse_of_jit(option, value, binder.OPTIONS)

@@ -27,9 +27,13 @@ _INSTEAD: dict[str, str] = {
     "allow_tf32": "mma_v2 takes input_precision=, and warpgroup_mma has the type of its operands",
     "cluster_dims": "a program of several blocks is a cluster: num_ctas=",
     "enable_fp_fusion": "a product and its sum are always fused where one has no other use, in the simulator too",
+    "do_not_specialize_on_alignment": "parameters whose values the code must not depend on are do_not_specialize=",
     "grid": "the grid stands in brackets, kernel[grid](...)",
+    "launch_metadata": "a profiler gets the kernel's name from the driver; NVTX ranges around a launch carry more",
     "maxRegisters": "the bound on registers is maxnreg=", "maxregs": "the bound on registers is maxnreg=",
+    "repr": "a compiled kernel has its function's name",
     "target": "the arrays decide where a kernel runs; warmup takes target=",
+    "version": "what a kernel reads is part of its key in the cache, so it needs no version",
 }  # fmt: skip
 """Options of other languages, of CUDA and of PyTorch, with weft's equivalents."""
 
@@ -52,7 +56,7 @@ def refuse_of_jit(option: str, value: object, launch: Sequence[str]) -> NoReturn
     """Raise LaunchError for an unknown option of `weft.jit`: launch-option-of-jit, launch-no-option-of-jit."""
     if option in launch:
         raise fail(LAUNCH_OPTION, option=option, value=value)
-    known = "debug", "sync", "do_not_specialize"
+    known = "debug", "sync", "do_not_specialize", "noinline"
     hint = meant(option, (*known, *launch))
     raise fail(NO_DECORATOR_OPTION, option=option, hint=hint, known=", ".join(known), options=", ".join(launch))
 
