@@ -111,3 +111,22 @@ except KeyboardInterrupt:
 def test_an_interrupt_behind_the_import_of(module):
     ran = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False)
     assert ran.stdout == "recovered\n", ran.stderr
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "nvidia.hopper.TensorDescriptor", "nvidia.blackwell.TensorDescriptor", "language.nvidia.hopper.tma",
+        "language.nvidia.blackwell.tma", "language.nvidia.ampere.async_copy", "language.extra.libdevice",
+    ],
+)  # fmt: skip
+def test_packages_are_attributes_without_an_import_of_their_own(path):
+    done = subprocess.run([sys.executable, "-c", f"import weft as gluon; gluon.{path}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_packages_for_other_vendors_are_refused_in_words():
+    import weft
+
+    with pytest.raises(AttributeError, match=r"no attribute 'amd': it compiles for NVIDIA's GPUs \(weft.nvidia\)"):
+        _ = weft.amd

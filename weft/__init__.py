@@ -57,6 +57,8 @@ def __getattr__(name: str) -> Any:
 
     if name in _MODULES:
         return load_module(f"weft.{name}")
+    if name == "amd":
+        raise AttributeError("module 'weft' has no attribute 'amd': it compiles for NVIDIA's GPUs (weft.nvidia)")
     if name not in _HOMES:
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     value = getattr(load_module(_HOMES[name]), name)

@@ -199,6 +199,13 @@ def test_attribute():
     assert pointed(error) == "gl.stor"
 
     @jit
+    def of_another_vendor(out, n):
+        gl.amd.cdna3.buffer_store(out, n)
+
+    error = mistake(of_another_vendor, "lang-attribute", out=POINTER, n=INT)
+    assert "weft compiles for NVIDIA's GPUs, whose own functions are in gl.nvidia" in error.fix
+
+    @jit
     def field(out, n):
         mma = Mma(n, 0)
         mma.accu = n

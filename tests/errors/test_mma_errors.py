@@ -246,7 +246,7 @@ OTHERS = {
         "mma-operand-layout",
         lambda k: mma_v2(
             k.tile(gl.float16, (128, 64), gl.DotOperandLayout(0, V2, 4)),
-            k.tile(gl.float16, (64, 64)),
+            k.tile(gl.float16, (64, 64), gl.DotOperandLayout(1, V2, 2)),
             acc(k, layout=V2),
         ),
         f"needs it in DotOperandLayout(0, {V2!r}, 2)",

@@ -239,3 +239,17 @@ def test_options_of_simulate(option, values):
 def test_numpy_in_simulate():
     with weft.simulate(seed=np.int64(7), hazards=FALSE, max_resident=np.int8(2), programs=np.array([0])):  # type: ignore[arg-type]
         launch()
+
+
+def test_a_hint_of_gluon_about_inlining_changes_nothing():
+    @weft.jit(noinline=True)
+    def one_more(x):
+        return x + 1.0
+
+    @weft.jit(noinline=False)
+    def kernel(out):
+        gl.store(out + gl.arange(0, 128, LINE), one_more(1.0))
+
+    out = zeros(128)
+    kernel[1](out)
+    assert (out == 2.0).all()

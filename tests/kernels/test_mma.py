@@ -261,3 +261,33 @@ def test_mma_sync_of_any_numbers(run, rng, acc):
     layout = gl.NVMMADistributedLayout(version=[2, 0], warps_per_cta=[2, 2], instr_shape=[16, 8])
     run(by_warps, 1, out, frozen(a), frozen(b), c, 32, 32, 64, layout, exact=False)
     check(out, a, b, c, 23 if acc is gl.float32 else 14, 16)
+
+
+@weft.jit
+def in_wide_fragments(
+    out, a, b, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, k_width: gl.constexpr, warps: gl.constexpr
+):
+    layout: gl.constexpr = gl.NVMMADistributedLayout([2, 0], warps, [16, 8])
+    left: gl.constexpr = gl.DotOperandLayout(0, layout, k_width)
+    right: gl.constexpr = gl.DotOperandLayout(1, layout, k_width)
+    i, k = gl.arange(0, M, gl.SliceLayout(1, left)), gl.arange(0, K, gl.SliceLayout(0, left))
+    x = gl.load(a + i[:, None] * K + k[None, :])
+    k, j = gl.arange(0, K, gl.SliceLayout(1, right)), gl.arange(0, N, gl.SliceLayout(0, right))
+    y = gl.load(b + k[:, None] * N + j[None, :])
+    put(out, mma_v2(x, y, gl.zeros([M, N], gl.float32, layout)), M, N)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k_width", "k"),
+    [
+        (gl.float32, 2, 16), (gl.float32, 4, 64), (gl.float16, 4, 32), (gl.float16, 8, 32), (gl.bfloat16, 8, 128),
+        (gl.float8e4nv, 8, 64),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("warps", [[4, 1], [2, 2]], ids=str)
+def test_mma_sync_of_operands_with_more_neighbours_along_k_in_a_thread(run, rng, dtype, k_width, k, warps):
+    a, b = operands(rng, dtype, dtype, 64, 32, k, whole=dtype is gl.float32)
+    out = poison((64, 32), np.float32)
+    run(in_wide_fragments, 1, out, frozen(a), frozen(b), 64, 32, k, k_width, warps)
+    check(out, a, b, np.zeros((64, 32), np.float32), *BITS[dtype.bits])

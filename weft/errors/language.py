@@ -481,7 +481,7 @@ TILE_DOT_SHAPE = row(
     "tile-dot-shape",
     CompilationError,
     "dot_fma cannot multiply {a} by {b} into {acc}",
-    "use shapes [M, K], [K, N] and [M, N]",
+    "use shapes [M, K], [K, N] and [M, N], or the same with one leading dimension in all three",
 )
 TILE_DOT_TYPE = row(
     "tile-dot-type",

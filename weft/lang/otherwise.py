@@ -68,6 +68,7 @@ EXPRESSIONS: dict[str, str] = {
 }
 """Replacement expressions, for a tile `x`."""
 CLAUSES: dict[str, str] = {
+    "amd": "weft compiles for NVIDIA's GPUs, whose own functions are in gl.nvidia",
     "T": ".permute([1, 0]) is the transpose",
     "append": "build a new list, as in xs + [x]",
     "argsort": "nothing sorts tiles: sort on the host, before the launch",

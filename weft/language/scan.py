@@ -109,11 +109,14 @@ def dot_fma(a: tensor, b: tensor, acc: tensor) -> tensor:
     """`acc + a @ b` with fused multiply-adds in each thread, in increasing order of k.
 
     `acc` is `[M, N]` in a layout L, `a` is `[M, K]` in `DotOperandLayout(0, L, 0)` and `b` is `[K, N]` in
-    `DotOperandLayout(1, L, 0)`, all of one float type. Raises tile-dot-shape, tile-dot-type.
+    `DotOperandLayout(1, L, 0)`, all of one float type. With a leading dimension of the same size in all three, each index along
+    it is a dot of its own. Raises tile-dot-shape, tile-dot-type.
     """
     for x in (a, b, acc):
         check_tile("dot_fma", x)
-    if not a.rank == b.rank == acc.rank == 2 or [a.shape[0], b.shape[1], a.shape[1]] != [*acc.shape, b.shape[0]]:
+    batch, *sides = list(acc.shape[:-2]), *acc.shape[-2:]
+    k = a.shape[-1]
+    if acc.rank not in (2, 3) or [*a.shape] != [*batch, sides[0], k] or [*b.shape] != [*batch, k, sides[1]]:
         raise fail(errors.TILE_DOT_SHAPE, a=name_of(a), b=name_of(b), acc=name_of(acc))
     if not a.element == b.element == acc.element or not acc.element.is_floating() or acc.element.bits < 16:
         raise fail(errors.TILE_DOT_TYPE, a=a.dtype.name, b=b.dtype.name, acc=acc.dtype.name)

@@ -170,8 +170,9 @@ def dot_fma(a: Value, b: Value, acc: Value) -> Type:
     """`acc + a @ b` in `acc`'s type by fused multiply-adds along k in increasing order, in each thread.
 
     `acc` is `[M, N]` in a layout; `a` is `[M, K]` in `DotOperandLayout(0, layout, 0)`, `b` is `[K, N]` in
-    `DotOperandLayout(1, layout, 0)`."""
+    `DotOperandLayout(1, layout, 0)`. All three may have a leading dimension, along which they are independent."""
     ta, tb, tc = tile(a), tile(b), tile(acc)
-    require(ta.shape[0] == tc.shape[0] and tb.shape[1] == tc.shape[1] and ta.shape[1] == tb.shape[0], "dot shapes")
+    batch, rows, columns = tc.shape[:-2], *tc.shape[-2:]
+    require(ta.shape == (*batch, rows, ta.shape[-1]) and tb.shape == (*batch, ta.shape[-1], columns), "dot shapes")
     require(dtype_of(acc).is_floating() and ta.element == tb.element == tc.element, "dot_fma needs one float type")
     return acc.type

@@ -336,3 +336,10 @@ def test_product_of_levels_is_the_blocked_layout():
     product = level("register", [2, 4]) * level("lane", [16, 2]) * level("warp", [2, 2])
     linear = BLOCK.to_linear([64, 16])
     assert product.permute_outs(["dim0", "dim1"]).columns == {d: linear.columns[d] for d in linear.in_dims[:3]}
+
+
+def test_accumulators_of_turing_are_those_of_ampere():
+    turing, ampere = (NVMMADistributedLayout([2, minor], [2, 2], [16, 8]) for minor in (1, 0))
+    assert turing.to_linear([64, 32]) is ampere.to_linear([64, 32])
+    operands = (DotOperandLayout(1, layout, 2).to_linear([32, 32]) for layout in (turing, ampere))
+    assert next(operands) is next(operands)

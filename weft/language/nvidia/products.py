@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft.errors import fail
@@ -81,30 +82,45 @@ def check_shapes(what: str, a: Any, b: Any, acc: Any, each: tuple[int, int] = (1
         raise fail(errors.MMA_SHAPES, what=what, left=name_of(a), right=name_of(b), acc=name_of(acc), problem=problem)
 
 
-def accumulator_layout(what: str, acc: Any, version: tuple[int, int], example: str) -> NVMMADistributedLayout:
+def accumulator_layout(
+    what: str, acc: Any, versions: Sequence[tuple[int, int]], example: str
+) -> NVMMADistributedLayout:
     """The layout of an accumulator tile. Raises mma-accumulator, mma-accumulator-layout."""
     if not isinstance(acc, tensor) or acc.is_scalar:
         raise fail(errors.MMA_ACCUMULATOR, what=what, got=name_of(acc))
     layout = acc.layout
-    if not isinstance(layout, NVMMADistributedLayout) or tuple(layout.version) != version:
+    if not isinstance(layout, NVMMADistributedLayout) or tuple(layout.version) not in versions:
         raise fail(
             errors.MMA_ACCUMULATOR_LAYOUT,
             what=what,
             got=name_of(acc),
             layout=layout,
-            version=list(version),
+            version=list(versions[0]),
             example=example,
         )
     return layout
 
 
-def fragments(what: str, number: int, x: tensor, parent: NVMMADistributedLayout, fix: str) -> tensor:
+def common_width(a: tensor, b: tensor) -> int:
+    """The `k_width` of two operands in registers: that of their `DotOperandLayout`s, or that of the instructions.
+
+    A wider one than the instructions' changes the order in which elements along k are multiplied; both operands must have it.
+    """
+    assert isinstance(a.element, DType)
+    own = REGISTER_BITS // a.element.bits
+    widths = {x.layout.k_width for x in (a, b) if x.tile.resolved and isinstance(x.layout, DotOperandLayout)}
+    return next(iter(widths)) if len(widths) == 1 and min(widths) > own else own
+
+
+def fragments(
+    what: str, number: int, x: tensor, parent: NVMMADistributedLayout, fix: str, k_width: int | None = None
+) -> tensor:
     """A tile as register operand `number`; a tile in `AutoLayout` gets the required layout.
 
     Raises mma-operand-layout, mma-in-flight."""
     assert isinstance(x.element, DType)
     check_ready((x,))
-    layout = DotOperandLayout(number, parent, REGISTER_BITS // x.element.bits)
+    layout = DotOperandLayout(number, parent, k_width or REGISTER_BITS // x.element.bits)
     shape = tuple(x.shape)
     if not x.tile.resolved:
         return fit(x, TileForm(shape, layout))

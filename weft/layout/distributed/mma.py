@@ -19,13 +19,14 @@ from weft.layout.distributed.layouts import BlockedLayout, DistributedLayout, as
 from weft.layout.linear.f2 import is_power_of_two
 from weft.layout.linear.maps import LinearLayout
 
-MMA_SYNC = (2, 0)
+MMA_SYNC = ((2, 0), (2, 1))
+"""Versions of `mma.sync`, Ampere's and Turing's; their accumulators are the same."""
 WGMMA = (3, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NVMMADistributedLayout(DistributedLayout):
-    """Accumulators of tensor core instructions: version [2, 0] is mma.sync, [3, 0] is wgmma.
+    """Accumulators of tensor core instructions: version [2, 0] is mma.sync (so is [2, 1], its Turing form), [3, 0] is wgmma.
 
     `instr_shape` is [16, 8] for mma.sync and [16, N, K] for wgmma (16 rows per warp). `warps_per_cta` warps repeat the
     instruction per dimension: along rows first for wgmma, along columns first for mma.sync.
@@ -180,7 +181,7 @@ def pick_wgmma_layout(
 
 
 def _accumulator(version: tuple[int, ...], instr_shape: tuple[int, ...]) -> fragments.Fragment:
-    if version == MMA_SYNC:
+    if version in MMA_SYNC:
         if instr_shape[-2:] != (16, 8) or prod(instr_shape) != 16 * 8:
             raise fail(errors.INSTR_SHAPE, instr_shape=list(instr_shape), version=list(version), expected="[16, 8]")
         return fragments.MMA_ACCUMULATOR

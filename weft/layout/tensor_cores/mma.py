@@ -14,6 +14,8 @@ from weft.errors import layout as errors
 from weft.layout.base import WARPGROUP, Unreadable
 from weft.layout.distributed.fragments import (
     K_BITS,
+    LANES_INNER,
+    LANES_OUTER,
     MMA_ACCUMULATOR,
     MMA_LEFT,
     MMA_RIGHT,
@@ -24,6 +26,7 @@ from weft.layout.distributed.fragments import (
 )
 from weft.layout.distributed.layouts import DistributedLayout
 from weft.layout.distributed.mma import NVMMADistributedLayout, pick_wgmma_layout
+from weft.layout.linear.columns import combinations
 from weft.layout.linear.maps import LinearLayout
 from weft.layout.tensor_cores.shared_operands import Blocks, Operand, SharedSide, plan_operand
 
@@ -54,11 +57,14 @@ class ProductPlan:
 class SyncPlan:
     """The instructions m16n8k`k` of an MMA of tiles, as `mma.mma_sync` takes them.
 
-    A step is the instruction's first register of the accumulator, of a and of b.
+    A step is the instruction's first register of the accumulator, of a and of b. `left` and `right` are the registers of a and
+    of b in the order in which the steps count them.
     """
 
     k: int
     steps: tuple[tuple[int, int, int], ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
 
 
 @lru_cache(maxsize=1024)
@@ -112,7 +118,8 @@ def plan_sync(
 ) -> SyncPlan:
     """The plan of an mma.sync of an M x K tile and a K x N tile in registers; `shape` is (M, N, K), elements have `bits` bits.
 
-    Instructions of one accumulator follow one another along k. Raises LayoutError (layout-mma-*) if the layouts do not match.
+    Instructions of one accumulator follow one another along k, in the order of `k_order`. Raises LayoutError (layout-mma-*) if
+    the layouts do not match.
     """
     product = _Product(accumulator, shape, bits)
     product.check_size(MMA_ACCUMULATOR.outer_size, MMA_ACCUMULATOR.inner_size)
@@ -120,13 +127,60 @@ def plan_sync(
     if starts is None:
         warps = product.linear.in_size("warp")
         raise product.misfit("mma.sync", NVMMADistributedLayout([2, 0], [warps, 1], [16, 8]))
-    rows, columns = product.registers(left, 1, starts), product.registers(right, 0, starts)
+    (rows, left_order), (columns, right_order) = product.sync_registers(left, right, starts)
     steps = tuple(
         (register, a, b)
         for (row, column), register in starts.items()
         for a, b in zip(rows[row], columns[column], strict=True)
     )
-    return SyncPlan(product.step, steps)
+    return SyncPlan(product.step, steps, left_order, right_order)
+
+
+@lru_cache(maxsize=1024)
+def k_order(layout: DistributedLayout, shape: tuple[int, int], k: int, bits: int) -> tuple[int, ...] | None:
+    """The elements along k in the order in which `mma.sync` multiplies an operand in registers; None if no order fits.
+
+    Any order gives the same sum of products, up to rounding, as long as both operands have it. With the instruction's own
+    `k_width` it is 0, 1, 2 and so on; with a wider one (16 contiguous bytes per thread, say) a thread's neighbours along k are
+    multiplied by different instructions.
+    """
+    along = _along(layout.to_linear(shape), k, WORD_BITS // bits)
+    if along is None or sorted(along) != [1 << bit for bit in range(len(along))] or 1 << len(along) != shape[k]:
+        return None
+    return tuple(combinations(along))
+
+
+def _along(linear: LinearLayout, k: int, width: int) -> tuple[int, ...] | None:
+    """The steps along k of each bit of the instructions' k: within a register, across lanes, then the other registers."""
+    steps = [basis[k] for basis in linear.bases("register") if basis[k] and not basis[1 - k]]
+    lanes = [basis[k] for basis in linear.bases("lane")[: LANES_INNER.bit_length() - 1]]
+    within = width.bit_length() - 1
+    if steps[:within] != [1 << bit for bit in range(within)]:
+        return None
+    return (*steps[:within], *lanes, *steps[within:])
+
+
+def _in_order(
+    linear: LinearLayout, k: int, along: tuple[int, ...], fragment: Fragment
+) -> tuple[LinearLayout, tuple[int, ...]]:
+    """The layout with k counted as `along` does, and registers in the order of the instructions' fragments.
+
+    The second result is those registers."""
+    new = {step: 1 << bit for bit, step in enumerate(along)}
+    registers = linear.bases("register")
+    rows = [bit for bit, basis in enumerate(registers) if basis[1 - k]][
+        : (fragment.outer_size // LANES_OUTER).bit_length() - 1
+    ]
+    within = fragment.width.bit_length() - 1
+    columns = [bit for bit, basis in enumerate(registers) if basis[k]]
+    first = [*columns[:within], *rows, *columns[within : within + 1]]
+    order = [*first, *(bit for bit in range(len(registers)) if bit not in first)]
+    bases = {
+        level: [[new.get(at, 0) if d == k else at for d, at in enumerate(basis)] for basis in linear.bases(level)]
+        for level in linear.in_dims
+    }
+    bases["register"] = [bases["register"][bit] for bit in order]
+    return LinearLayout.make(bases, linear.outs), tuple(combinations([1 << bit for bit in order]))
 
 
 class _Product:
@@ -167,11 +221,32 @@ class _Product:
             return found
         return found.operand, dict(zip(firsts, found.offsets, strict=True))
 
+    def sync_registers(
+        self, left: DistributedLayout, right: DistributedLayout, starts: Starts
+    ) -> tuple[tuple[Firsts, tuple[int, ...]], tuple[Firsts, tuple[int, ...]]]:
+        """First registers of both operands of `mma.sync`, and each operand's registers in the order in which they count.
+
+        Raises unless both are in the instructions' fragments, up to one order of k that both have."""
+        m, n, length = self.shape
+        width = WORD_BITS // self.bits
+        orders = k_order(left, (m, length), 1, self.bits), k_order(right, (length, n), 0, self.bits)
+        found: list[tuple[Firsts, tuple[int, ...]]] = []
+        for layout, k, shape, fragment in ((left, 1, (m, length), MMA_LEFT), (right, 0, (length, n), MMA_RIGHT)):
+            linear, registers = layout.to_linear(shape), tuple(range(layout.to_linear(shape).in_size("register")))
+            along = _along(linear, k, width)
+            if along is not None and orders[0] is not None and orders[0] == orders[1]:
+                linear, registers = _in_order(linear, k, along, fragment[width])
+            found.append((self._firsts(layout, linear, k, starts), registers))
+        return found[0], found[1]
+
     def registers(self, layout: DistributedLayout, k: int, starts: Starts) -> Firsts:
         """First registers of an operand whose dimension along k is `k`. Raises unless it is in the instructions' fragments."""
+        linear = layout.to_linear([self.shape[2] if d == k else self.shape[d] for d in (0, 1)])
+        return self._firsts(layout, linear, k, starts)
+
+    def _firsts(self, layout: DistributedLayout, linear: LinearLayout, k: int, starts: Starts) -> Firsts:
         outer = 1 - k
         width = WORD_BITS // self.bits
-        linear = layout.to_linear([self.shape[2] if d == k else self.shape[d] for d in (0, 1)])
         held = fragment_starts(linear, (MMA_RIGHT, MMA_LEFT)[k][width])
         same_warps = linear.bases("warp") == self._reached("warp", k)
         same_blocks = linear.bases("block") == self._reached("block", k)

@@ -82,27 +82,30 @@ def _inside(lo: Lowering, index: Value, bins: int) -> Value:
 
 
 @cache
-def _line(linear: LinearLayout, axis: int, k: int) -> dict[int, Table]:
-    """For each coordinate along `axis` that a thread holds, its registers along the other axis, from 0 to `k` - 1."""
-    rows, others = register_table(linear, axis), register_table(linear, 1 - axis)
-    first: dict[tuple[int, int], int] = {}
-    for register, at in enumerate(zip(rows, others, strict=True)):
-        first.setdefault(at, register)
-    return {row: tuple(first[row, j] for j in range(k)) for row in set(rows)}
+def _lines(linear: LinearLayout, k_dim: int) -> tuple[list[tuple[int, ...]], tuple[Table, ...]]:
+    """The rows (or columns) of an operand that a thread holds, each with its registers along `k_dim`.
+
+    A row is named by its coordinates along the other dimensions."""
+    k = linear.out_sizes[k_dim]
+    first: dict[tuple[int, ...], dict[int, int]] = {}
+    for register, at in enumerate(zip(*(register_table(linear, d) for d in range(len(linear.out_sizes))), strict=True)):
+        first.setdefault((*at[:k_dim], *at[k_dim + 1 :]), {}).setdefault(at[k_dim], register)
+    return list(first), tuple(tuple(row[j] for j in range(k)) for row in first.values())
 
 
 def dot_fma(lo: Lowering, op: Op) -> None:
     """Each thread multiplies the rows of `a` with the columns of `b`; it holds both along all of K."""
     a, b, acc = op.uses
-    k = shape_of(a)[1]
-    a_lines, b_lines = _line(linear_of(a), 0, k), _line(linear_of(b), 1, k)
-    a_keys, b_keys = list(a_lines), list(b_lines)
     out = linear_of(acc)
+    rank = len(out.out_sizes)
+    rows, a_table = _lines(linear_of(a), rank - 1)
+    columns, b_table = _lines(linear_of(b), rank - 2)
+    *batch, m, n = (register_table(out, d) for d in range(rank))
     lo.define(op, Array(lo.emit(
         regs.dot, *(lo.array(lo.form(v)) for v in (a, b, acc)), name=op.result.name,
-        rows=tuple(a_keys.index(m) for m in register_table(out, 0)),
-        columns=tuple(b_keys.index(n) for n in register_table(out, 1)),
-        a_table=tuple(a_lines.values()), b_table=tuple(b_lines.values()),
+        rows=tuple(rows.index(at) for at in zip(*batch, m, strict=True)),
+        columns=tuple(columns.index(at) for at in zip(*batch, n, strict=True)),
+        a_table=a_table, b_table=b_table,
     )))  # fmt: skip
 
 

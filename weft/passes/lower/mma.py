@@ -132,8 +132,9 @@ def warp(lo: Lowering, op: Op) -> None:
         plan = plan_sync(_tile(acc).layout, _shape(a, b), _dtype(a).bits, left, right)
     except UserError as error:
         raise error.at(op.loc) from None
+    x, y = (lo.array(lo.picked(lo.form(v), order)) for v, order in ((a, plan.left), (b, plan.right)))
     made = lo.emit(
-        mma.mma_sync, *(lo.array(lo.form(v)) for v in (a, b, acc)), k=plan.k, element=_dtype(a).code,
+        mma.mma_sync, x, y, lo.array(lo.form(acc)), k=plan.k, element=_dtype(a).code,
         other=_dtype(b).code, steps=plan.steps, name=op.result.name,
     )  # fmt: skip
     lo.define(op, Array(made))

@@ -16,8 +16,10 @@ from weft.ir.core import Op, Value
 from weft.ir.types import BY_CODE, DType, RegsType
 from weft.layout.base import WARPGROUP
 from weft.layout.distributed.fragments import WARPGROUP_ROWS
+from weft.layout.tensor_cores.mma import k_order
 from weft.layout.tensor_cores.shared_operands import Operand
 from weft.ops import mma
+from weft.ops.check import tile
 from weft.sim.machine.data import Array, Data
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
@@ -165,7 +167,9 @@ def _warp(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     for operand in (a, b, acc):
         task.demand(op, operand, SINK)
     left, right, result = (_element(value) for value in op.operands[:3])
-    return Data(multiply(a.array, b.array, acc.array, left, right, result))
+    order = k_order(tile(next(op.uses)).layout, a.array.shape, 1, left.bits)
+    assert order is not None, "the language accepts operands in the instruction's fragments only"
+    return Data(multiply(a.array[:, list(order)], b.array[list(order)], acc.array, left, right, result))
 
 
 # Lowered stage

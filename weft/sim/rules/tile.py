@@ -139,6 +139,6 @@ def _dot_fma(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     for operand in (a, b, acc):
         task.demand(op, operand, "a dot")
     total = acc.array
-    for k in range(a.array.shape[1]):
-        total = numbers.fma(a.array[:, k, None], b.array[None, k, :], total)
+    for k in range(a.array.shape[-1]):
+        total = numbers.fma(a.array[..., :, k, None], b.array[..., None, k, :], total)
     return Data(total)

@@ -10,6 +10,7 @@ from weft.language.nvidia.products import (
     check_precision,
     check_shapes,
     check_types,
+    common_width,
     element_of,
     fragments,
 )  # fmt: skip
@@ -23,7 +24,9 @@ from weft.ops import mma as ops
 def mma_v2(a: tensor, b: tensor, acc: tensor, input_precision: str | None = None) -> tensor:
     """`acc + a @ b` for tiles [M, K] and [K, N] in the accumulator's `DotOperandLayout`s.
 
-    The types are those of `warpgroup_mma`; targets without fp8 MMAs have all others. Raises CompilationError: async-target,
+    The types are those of `warpgroup_mma`; targets without fp8 MMAs have all others. Both operands have the `k_width` of the
+    instruction (1, 2 or 4 for elements of 32, 16 or 8 bits), or both the same wider one, with which a thread loads more
+    neighbours along k at once; elements along k are then multiplied in another order. Raises CompilationError: async-target,
     mma-operand, mma-types, mma-precision, mma-shapes, mma-accumulator, mma-accumulator-type; LayoutError:
     mma-operand-layout, mma-accumulator-layout, and layout-mma-* for layouts that no instruction supports.
     """
@@ -38,7 +41,8 @@ def mma_v2(a: tensor, b: tensor, acc: tensor, input_precision: str | None = None
     check_shapes(what, a, b, acc)
     check_types(what, left, right, acc)
     check_precision(what, left, input_precision)
-    a, b = (fragments(what, number, x, layout, "") for number, x in enumerate((a, b)))
+    k_width = common_width(a, b)
+    a, b = (fragments(what, number, x, layout, "", k_width) for number, x in enumerate((a, b)))
     (rows, columns), length = acc.shape, a.shape[1]
     plan_sync(layout, (rows, columns, length), left.bits, a.layout, b.layout)
     return apply(ops.warp, a, b, acc, precision="tf32" if left.is_fp32() else "")

@@ -75,7 +75,7 @@ def warpgroup_mma_init(value: tensor) -> warpgroup_mma_accumulator:
     """A tile as the accumulator of later MMAs; emits no instructions. Raises mma-accumulator, mma-accumulator-layout."""
     what = "warpgroup_mma_init"
     demand(what, "wgmma")
-    accumulator_layout(what, value, WGMMA, _example(value))
+    accumulator_layout(what, value, (WGMMA,), _example(value))
     return warpgroup_mma_accumulator(value.handle)
 
 
@@ -104,7 +104,7 @@ def warpgroup_mma(
     left_side = None if isinstance(a, tensor) else _side(what, 0, a)
     right_side = _side(what, 1, b)
     acc = _with_layout(acc, left)
-    layout = accumulator_layout(what, acc, WGMMA, _example(acc, left))
+    layout = accumulator_layout(what, acc, (WGMMA,), _example(acc, left))
     check_shapes(what, a, b, acc)
     check_types(what, left, right, acc)
     check_precision(what, left, precision)
