@@ -133,6 +133,7 @@ class Emitter:
         self._classes: dict[int, Variable] = {}
         self._undeclared: list[Variable] = []
         self._loop: list[Op] = []
+        self._filled: set[Ref] = set()
         self._elected: list[Op] = []
 
     # Values
@@ -369,7 +370,7 @@ class Emitter:
     def _refer(self, op: Op, rule: Rule) -> None:
         """Alias the result to the rule's reference, or copy if the reference is mutable or not written yet."""
         sources = [self.refs[value] for value in op.uses]
-        if any(self.refs[pending.result] in sources for pending in self._loop):
+        if not self._filled.isdisjoint(sources):
             self._close_loop()
         changing = any(isinstance(source, Variable) and source.mutable for source in sources)
         if not changing and op.result not in self._storage.class_of:
@@ -406,12 +407,14 @@ class Emitter:
         else:
             self.refs[value] = self._make(value.name, value, mutable=False)
         self._loop.append(op)
+        self._filled.add(self.refs[value])
 
     def _close_loop(self) -> None:
         """Write the open loop, preceded by the declarations of its arrays."""
         group, self._loop = self._loop, []
         if not group:
             return
+        self._filled.clear()
         inside = set(group)
         for op in group:
             variable = self.variable(op.result)

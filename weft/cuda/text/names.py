@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 REGISTER = "r"
 """The index variable of unrolled loops over a thread's registers."""
@@ -58,11 +59,7 @@ class Names:
 
     def fresh(self, wanted: str) -> str:
         """A unique name derived from `wanted`; unnamed values are called `t`."""
-        base = re.sub(r"\W", "_", wanted, flags=re.ASCII) or "t"
-        # C++ reserves names with double underscores, and those that begin with an underscore and a capital letter.
-        base = re.sub(r"__+", "_", base).lstrip("_0123456789") or "t"
-        if _MADE.fullmatch(base) or _MACRO.fullmatch(base):
-            base = f"my_{base}"
+        base = _legal(wanted)
         name, number = base, self._next.get(base, 0)
         while name in self._taken:
             number += 1
@@ -70,6 +67,15 @@ class Names:
         self._next[base] = number
         self._taken.add(name)
         return name
+
+
+@lru_cache(maxsize=1 << 12)
+def _legal(wanted: str) -> str:
+    """`wanted` as a C++ name that neither C++ nor the prelude reserves as a family of names."""
+    base = re.sub(r"\W", "_", wanted, flags=re.ASCII) or "t"
+    # C++ reserves names with double underscores, and those that begin with an underscore and a capital letter.
+    base = re.sub(r"__+", "_", base).lstrip("_0123456789") or "t"
+    return f"my_{base}" if _MADE.fullmatch(base) or _MACRO.fullmatch(base) else base
 
 
 def symbol(name: str, reserved: frozenset[str]) -> str:
