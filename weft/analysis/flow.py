@@ -85,7 +85,7 @@ def joints(op: Op) -> tuple[Joint, ...]:
 
 def _for(op: Op) -> tuple[Joint, ...]:
     (body,) = op.regions
-    inits = tuple(op.uses)[BOUNDS:]
+    inits = op.uses[BOUNDS:]
     return (
         Joint((_end(body, 0), Port(None, inits, BOUNDS)), (Port(0, body.args[1:], 1), Port(None, op.results))),
     )  # fmt: skip
@@ -94,7 +94,7 @@ def _for(op: Op) -> tuple[Joint, ...]:
 def _while(op: Op) -> tuple[Joint, ...]:
     before, after = op.regions
     return (
-        Joint((_end(after, 1), Port(None, tuple(op.uses))), (Port(0, before.args),)),
+        Joint((_end(after, 1), Port(None, op.uses)), (Port(0, before.args),)),
         Joint((_end(before, 0, 1),), (Port(1, after.args), Port(None, op.results))),
     )
 
@@ -115,7 +115,7 @@ def _parallel(op: Op) -> tuple[Joint, ...]:
 
 
 def _end(region: Region, number: int, first: int = 0) -> Port:
-    return Port(number, tuple(region.terminator.uses)[first:], first)
+    return Port(number, region.terminator.uses[first:], first)
 
 
 BOUNDS = 3
@@ -133,10 +133,10 @@ _JOINTS: dict[OpDef, Callable[[Op], tuple[Joint, ...]]] = {
 def decides(op: Op) -> Row:
     """The values that decide which region of an operation runs, and how often."""
     if op.kind is control.for_:
-        return tuple(op.uses)[:BOUNDS]
+        return op.uses[:BOUNDS]
     if op.kind is control.while_:
-        return tuple(op.regions[0].terminator.uses)[:1]
-    return tuple(op.uses) if op.kind is control.if_ else ()
+        return op.regions[0].terminator.uses[:1]
+    return op.uses if op.kind is control.if_ else ()
 
 
 def pairs(op: Op) -> Iterator[Pair]:

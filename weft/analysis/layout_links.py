@@ -95,10 +95,10 @@ def _expand_dims(op: Op) -> Iterator[Tie | Link]:
 
 
 def _reduce(op: Op) -> Iterator[Tie | Link]:
-    yield from _tie(op, tuple(op.uses))
+    yield from _tie(op, op.uses)
     for result in op.results:
         if isinstance(result.type, TileType):
-            yield _slice(next(op.uses), result, op.attrs["axis"], op)
+            yield _slice(op.uses[0], result, op.attrs["axis"], op)
 
 
 def _permute(op: Op) -> Iterator[Tie | Link]:
@@ -121,8 +121,8 @@ def _reshape(op: Op) -> Iterator[Tie | Link]:
 
 
 def _join(op: Op) -> Iterator[Tie | Link]:
-    half, whole = next(op.uses), op.result
-    yield from _tie(op, tuple(op.uses))
+    half, whole = op.uses[0], op.result
+    yield from _tie(op, op.uses)
     yield Link(
         half, whole,
         lambda layout: infer.join(layout, _shape(half)), lambda layout: infer.split(layout, _shape(whole)), op,
@@ -139,7 +139,7 @@ def _split(op: Op) -> Iterator[Tie | Link]:
 
 
 def _histogram(op: Op) -> Iterator[Tie | Link]:
-    yield from _tie(op, tuple(op.uses))
+    yield from _tie(op, op.uses)
 
 
 def _gather(op: Op) -> Iterator[Tie | Link]:

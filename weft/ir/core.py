@@ -6,9 +6,9 @@ identity. A pass never modifies an operation; it builds a new function (`weft.ir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from weft.errors import Loc
 from weft.ir.types import DType, Type
@@ -43,12 +43,22 @@ class Value:
         return f"%{self.name or '_'}: {self.type}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Region:
     """Arguments and operations; the last operation is the terminator."""
 
-    args: tuple[Value, ...]
-    ops: tuple[Op, ...]
+    __slots__ = ("_every", "args", "ops")
+
+    def __init__(self, args: tuple[Value, ...], ops: tuple[Op, ...]) -> None:
+        self.args: Final = args
+        self.ops: Final = ops
+        self._every: tuple[Op, ...] = ()
+
+    @property
+    def every(self) -> tuple[Op, ...]:
+        """Every operation, outer before inner, in program order; listed once, since many passes walk one function."""
+        if not self._every:
+            self._every = _every(self.ops)
+        return self._every
 
     @property
     def terminator(self) -> Op:
@@ -167,16 +177,31 @@ class OpDef:
         return self.regions if self.variadic_region is None else (self.variadic_region,) * count
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """One operation. `operands` are in the order of the definition's parameters, with None for an absent optional one."""
+    """One operation. `operands` are in the order of the definition's parameters, with None for an absent optional one, and
+    `uses` are those that are present."""
 
-    kind: OpDef
-    operands: tuple[Value | None, ...]
-    attrs: Attrs
-    results: tuple[Value, ...]
-    regions: tuple[Region, ...] = ()
-    loc: Loc | None = None
+    __slots__ = ("attrs", "kind", "loc", "operands", "regions", "results", "uses")
+
+    def __init__(
+        self,
+        kind: OpDef,
+        operands: tuple[Value | None, ...],
+        attrs: Attrs,
+        results: tuple[Value, ...],
+        regions: tuple[Region, ...] = (),
+        loc: Loc | None = None,
+    ) -> None:
+        self.kind: Final = kind
+        self.operands: Final = operands
+        self.uses: Final = tuple(filter(None, operands))
+        self.attrs: Final = attrs
+        self.results: Final = results
+        self.regions: Final = regions
+        self.loc: Final = loc
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.name}>"
 
     @property
     def name(self) -> str:
@@ -188,11 +213,6 @@ class Op:
         """The only result."""
         (result,) = self.results
         return result
-
-    @property
-    def uses(self) -> Iterator[Value]:
-        """Operands that are present."""
-        return (value for value in self.operands if value is not None)
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -298,9 +318,17 @@ class Func:
         return Func(self.name, body, replace(self.attrs, **attrs) if attrs else self.attrs, self.loc)
 
 
-def walk(region: Region) -> Iterator[Op]:
+def walk(region: Region) -> tuple[Op, ...]:
     """Every operation, outer before inner, in program order."""
-    for op in region.ops:
-        yield op
-        for inner in op.regions:
-            yield from walk(inner)
+    return region.every
+
+
+def _every(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    if not any(op.regions for op in ops):
+        return ops
+    found: list[Op] = []
+    for op in ops:
+        found.append(op)
+        for region in op.regions:
+            found += _every(region.ops)
+    return tuple(found)

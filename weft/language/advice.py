@@ -90,7 +90,7 @@ def _element_of_view(x: tensor) -> ast.Subscript | None:
     builder = current().builder
     op = builder.maker(x.handle)
     if op is not None and op.kind is regs.extract:
-        op = builder.maker(next(op.uses))
+        op = builder.maker(op.uses[0])
     if op is None or op.kind not in _READS or op.loc is None or op.loc.end_line != op.loc.line:
         return None
     text = op.loc.source.encode()[op.loc.col : op.loc.end_col].decode()
@@ -162,9 +162,5 @@ def _was_integer(builder: Builder, value: Value) -> bool:
     op = builder.maker(value)
     return op is not None and (
         (op.kind is arith.cast and not any(map(_is_float, op.uses)))
-        or (
-            op.kind is not arith.constant
-            and len(tuple(op.uses)) == 1
-            and any(_was_integer(builder, v) for v in op.uses)
-        )
+        or (op.kind is not arith.constant and len(op.uses) == 1 and any(_was_integer(builder, v) for v in op.uses))
     )

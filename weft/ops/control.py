@@ -64,7 +64,7 @@ def while_(*inits: Value, condition: Region, body: Region) -> tuple[Type, ...]:
     are passed on when it fails."""
     types = tuple(value.type for value in inits)
     require(tuple(arg.type for arg in condition.args) == types, "the loop's arguments do not fit its initial values")
-    passed = tuple(value.type for value in list(condition.terminator.uses)[1:])
+    passed = tuple(value.type for value in condition.terminator.uses[1:])
     require(tuple(arg.type for arg in body.args) == passed, "the loop's body does not fit its condition")
     yields(body, types, "the loop")
     return passed

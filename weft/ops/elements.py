@@ -14,6 +14,6 @@ def map_elements(*values: Value, pack: int, body: Region) -> tuple[Type, ...]:
 
     The region takes `pack` scalars per operand, operand by operand, and yields `pack` scalars per result."""
     same_form(*values)
-    outputs = tuple(body.terminator.uses)
+    outputs = body.terminator.uses
     require(len(outputs) % pack == 0, "the function yields {} values, not a multiple of pack={}", len(outputs), pack)
     return tuple(with_element(values[0].type, v.type.element) for v in outputs[::pack])

@@ -38,7 +38,7 @@ class _Needs:
     operation to the one whose region contains it. `sources` maps a phi to the values that edges pass to it."""
 
     def __init__(self, func: Func) -> None:
-        self.ops = list(walk(func.body))
+        self.ops = walk(func.body)
         self.owners: dict[Op | Value, Op] = {}
         self.sources: dict[Value, tuple[Value, ...]] = {}
         for op in self.ops:

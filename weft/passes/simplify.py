@@ -68,7 +68,7 @@ class _Simplifier:
         values = [self.constants[v] for v in operands if v is not None and v in self.constants]
         if not values or len(values) != len(operands):
             return None
-        dtype, source = op.result.type.element, next(op.uses).type.element
+        dtype, source = op.result.type.element, op.uses[0].type.element
         if not isinstance(dtype, DType) or not isinstance(source, DType):
             return None
         value = fold(op.kind, values, dtype, source, op.attrs)

@@ -52,7 +52,7 @@ def _registers(op: Op) -> tuple[list[Register], list[Register]]:
     if len(slots) != len(given):
         raise fail(
             CUDA_ASM_CONSTRAINTS, loc=op.loc, constraints=constraints, got=len(given), need=len(slots), pack=pack,
-            outputs=len(op.results), inputs=len(list(op.uses)),
+            outputs=len(op.results), inputs=len(op.uses),
         )  # fmt: skip
     outputs: list[Register] = []
     inputs: list[Register] = []

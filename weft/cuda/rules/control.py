@@ -37,7 +37,7 @@ def _for(e: Emitter, op: Op) -> None:
         _keep_rolled(e, op)
     with e.braces(f"for ({head})"):
         e.region(body)
-        e.assign(args, list(body.terminator.uses))
+        e.assign(args, body.terminator.uses)
     e.out.loc = op.loc
     e.assign(op.results, args)
 
@@ -86,13 +86,13 @@ def _step(e: Emitter, counter: str, step: Value) -> str:
 
 @spells(control.trips)
 def _trips(e: Emitter, op: Op, lower: str, upper: str, step: str) -> str:
-    return e.call(f"trips({c_type(next(op.uses).type.element)})", lower, upper, step)
+    return e.call(f"trips({c_type(op.uses[0].type.element)})", lower, upper, step)
 
 
 @emits(control.while_)
 def _while(e: Emitter, op: Op) -> None:
     before, after = op.regions
-    e.assign(before.args, list(op.uses), mutable=True)
+    e.assign(before.args, op.uses, mutable=True)
     for result in op.results:
         e.variable(result)
     e.declare_pending()
@@ -130,7 +130,7 @@ def _if(e: Emitter, op: Op) -> None:
         e.variable(result)
     with e.braces(f"if ({e.at(condition)})"):
         e.region(then)
-        e.assign(op.results, list(then.terminator.uses))
+        e.assign(op.results, then.terminator.uses)
     with e.out.unless_empty():
         e.region(orelse)
         e.assign(op.results, list(orelse.terminator.uses))

@@ -47,7 +47,7 @@ def _argument(e: Emitter, op: Op, value: Value, index: Index, hexadecimal: bool)
 
 @emits(debug.print_)
 def _print(e: Emitter, op: Op) -> None:
-    operands = list(op.uses)
+    operands = op.uses
     rank, hexadecimal = op.attrs["coordinates"], op.attrs["hex"]
     values, places = operands[: len(operands) - rank], operands[len(operands) - rank :]
     block = e.func.attrs.block

@@ -19,7 +19,7 @@ from weft.passes.lower.state import Lowering, LowerRule
 def print_(lo: Lowering, op: Op) -> None:
     """Each element's owner prints it with its coordinates. Thread 0 prints scalars; in a kernel with an explicit thread block
     each thread prints its own."""
-    operands = tuple(op.uses)
+    operands = op.uses
     tiles = [value for value in operands if isinstance(value.type, TileType)]
     if not tiles:
         owner = in_first(lo) if lo.source.attrs.block is not None else both(lo, lo.first_thread(), in_first(lo))

@@ -216,7 +216,7 @@ def cmp(lo: Lowering, op: Op) -> None:
         return
     lhs, rhs = (lo.form(v) for v in op.uses)
     a, b = lo.as_affine(lhs), lo.as_affine(rhs)
-    pointers = not isinstance(next(op.uses).type.element, DType)
+    pointers = not isinstance(op.uses[0].type.element, DType)
     if a is None or b is None or pointers or (isinstance(lhs, Splat) and isinstance(rhs, Splat)):
         elementwise(lo, op)
         return

@@ -32,7 +32,7 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 def lower_reduce(lo: Lowering, op: Op) -> None:
     """Combine registers, then lanes, then warps."""
-    operands = tuple(op.uses)
+    operands = op.uses
     (region,) = op.regions
     plan = (plan_ordered_reduction if op.attrs["in_order"] else plan_reduction)(
         linear_of(operands[0]), op.attrs["axis"]
@@ -97,7 +97,7 @@ def _lanes(lo: Lowering, region: Region, step: LaneStep, x: Values) -> Values:
 def lower_scan(lo: Lowering, op: Op) -> None:
     """An inclusive scan: totals of groups are combined up the hierarchy of registers, lanes and warps, and at each level the
     total of the preceding groups is combined into the values."""
-    operands = tuple(op.uses)
+    operands = op.uses
     plan = plan_scan(linear_of(operands[0]), op.attrs["axis"], op.attrs["reverse"])
     scan = _Scan(lo, op.regions[0], plan, [lo.array(lo.form(value)) for value in operands])
     for step in plan.steps:

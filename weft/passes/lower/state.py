@@ -61,7 +61,7 @@ class Lowering(Rebuilder):
         self.tags = 0
         self.workspace = 0
         self.widths: list[Width] | None = None
-        ops = list(walk(func.body))
+        ops = walk(func.body)
         self.used = {value for op in ops for value in op.uses}
         self.accumulators = accumulators(func)
         self.alone = alone(func)

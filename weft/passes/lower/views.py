@@ -49,7 +49,7 @@ class Views(Values[View, None]):
         if op.kind in (shared.alloc, tensor_memory.alloc):
             self.known[op.result] = View((0,) * tiled(op.result).layout.rank, op.result)
         elif op.kind in _VIEWS:
-            view = self.known[next(op.uses)]
+            view = self.known[op.uses[0]]
             self.known[op.result] = View(_VIEWS[op.kind](op, view.start), view.room)
 
     def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> View | None:
@@ -96,12 +96,12 @@ def _same(op: Op, start: Table) -> Table:
 
 def _sliced(op: Op, start: Table) -> Table:
     """A slice within a tile advances the start."""
-    dim: int = op.attrs["dim"] - _leading(next(op.uses))
+    dim: int = op.attrs["dim"] - _leading(op.uses[0])
     return tuple([at + op.attrs["start"] if d == dim else at for d, at in enumerate(start)])
 
 
 def _permuted(op: Op, start: Table) -> Table:
-    leading = _leading(next(op.uses))
+    leading = _leading(op.uses[0])
     order: Table = op.attrs["order"]
     return tuple([start[d - leading] for d in order[leading:]])
 

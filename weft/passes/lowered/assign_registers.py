@@ -56,7 +56,7 @@ def _wanted(op: Op) -> Iterator[Pair]:
     """Pairs of values that should share a variable: along a control flow edge, or an operation's accumulator and result."""
     yield from pairs(op)
     if op.kind in _PRODUCTS:
-        yield op.result, list(op.uses)[2]
+        yield op.result, op.uses[2]
     elif op.kind in _IN_PLACE:
         yield from zip(op.results, op.uses, strict=True)
 

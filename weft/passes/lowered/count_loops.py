@@ -15,8 +15,6 @@ Values keep their identity, so that the results of other passes, such as "exact"
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from weft.analysis.facts import ValueFacts, facts
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import DType, ScalarType
@@ -48,7 +46,7 @@ class _Counter:
 
     def _ends(self, op: Op) -> bool:
         """Whether the loop can use its own counter in C: the increment past the last iteration does not overflow."""
-        _, upper, step = (self._known.hull(value) for value in list(op.uses)[:3])
+        _, upper, step = (self._known.hull(value) for value in op.uses[:3])
         assert upper is not None and step is not None
         if op.attrs["descending"] is None:
             return False
@@ -73,7 +71,7 @@ def _counted(op: Op) -> tuple[Op, ...]:
     trips = Op(control.trips, (lower, upper, step), {}, (count,), (), op.loc)
     advance = Op(arith.add, (counter, step), {}, (following,), (), op.loc)
     end = body.terminator
-    closed = replace(end, operands=(following, *end.operands))
+    closed = Op(end.kind, (following, *end.operands), end.attrs, end.results, end.regions, end.loc)
     inner = Region((number, counter, *args), (*body.ops[:-1], advance, closed))
     operands = (zero.result, count, one.result, lower, *inits)
     made = Op(op.kind, operands, {**op.attrs, "descending": False}, (last, *op.results), (inner,), op.loc)

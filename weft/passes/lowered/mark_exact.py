@@ -48,7 +48,7 @@ def only_addresses(func: Func) -> set[Value]:
     others: set[Value] = set()
     found: set[Value] = set()
     # Backward, so that the uses of a value are visited before its definition.
-    for op in reversed(list(walk(func.body))):
+    for op in reversed(walk(func.body)):
         for result in op.results:
             if result not in others:
                 found.add(result)
@@ -64,7 +64,7 @@ def _addressing(op: Op, position: int, addresses: set[Value]) -> bool:
         return op.result in addresses
     if op.kind is arith.cast:
         # A cast to a narrower or unsigned type may be meant to wrap, which the simulator does not report.
-        target, source = op.attrs["dtype"], next(op.uses).type.element
+        target, source = op.attrs["dtype"], op.uses[0].type.element
         return op.result in addresses and target.is_int_signed() and target.bits >= source.bits
     if op.kind is memory.addptr or op.kind in SHARED:
         return position == 1

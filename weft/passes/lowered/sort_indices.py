@@ -67,7 +67,7 @@ class _Sorter:
     """Splits indices. `made` are the sums and products that may be reassociated."""
 
     def __init__(self, func: Func) -> None:
-        known, addresses, ops = facts(func), only_addresses(func), list(walk(func.body))
+        known, addresses, ops = facts(func), only_addresses(func), walk(func.body)
         self.numbers: dict[Value, int] = {op.result: op.attrs["value"] for op in ops if op.kind is arith.constant}
         sums = [op for op in ops if op.kind in SUMS and op.result.type == SCALAR]
         self.made = {op.result: op for op in sums if op.result in addresses or known.exact(op)}

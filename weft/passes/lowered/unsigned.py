@@ -30,7 +30,7 @@ def unsigned(func: Func) -> Func:
         if op.kind is not arith.div and op.kind is not arith.rem:
             return None
         lhs, rhs = operands
-        old = list(op.uses)
+        old = op.uses
         x, y = (known.hull(value) for value in old)
         if lhs is None or rhs is None or x is None or y is None or x.low < 0 or y.low <= 0:
             return None

@@ -220,7 +220,7 @@ class _Layouts:
         for op in walk(self.func.body):
             if op.kind not in ACCESSES:
                 continue
-            pointer = next(op.uses)
+            pointer = op.uses[0]
             if _is_open(pointer) and self.root(pointer) in wishes:
                 access = Access(_measures(pointer.type)[0], known[pointer], _measures(pointer.type)[1])
                 accesses.setdefault(self.root(pointer), []).append(access)

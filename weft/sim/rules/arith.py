@@ -212,7 +212,7 @@ def _select(task: Task, op: Op, condition: Data, lhs: Data, rhs: Data) -> Data:
 @rule(arith.cast)
 def _cast(task: Task, op: Op, x: Data) -> Data:
     target: DType = op.attrs["dtype"]
-    array = numbers.cast(x.array, dtype_of(next(op.uses)), target, op.attrs["rounding"])
+    array = numbers.cast(x.array, dtype_of(op.uses[0]), target, op.attrs["rounding"])
     return Data(array, x.undefined, wraps.of_cast(x, target))
 
 
