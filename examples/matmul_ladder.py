@@ -126,7 +126,7 @@ def persistent_matmul_kernel(
 
 @weft.jit
 def borrow(b_buf, c_desc):
-    return b_buf._reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)  # noqa: SLF001 so the language calls it
+    return b_buf.reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
 
 
 @weft.jit

@@ -23,6 +23,9 @@ def named(x: Any, name: str) -> Any:
     return x
 
 
+FLAT = gl.NVMMASharedLayout(0, 16, 2)
+
+
 def smem(shape: Any = (64, 64), layout: Any = NVMMA, element: Any = gl.float16) -> Any:
     return named(gl.allocate_shared_memory(element, shape, layout), "smem")
 
@@ -98,7 +101,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "shared-reshape": (lambda k: smem().reshape([64]), ("reshape to [64]", "that counts 64 elements, not 4096")),
     "shared-reinterpret": (
-        lambda k: smem().slice(0, 32)._reinterpret(gl.int8, [4096], LINE),
+        lambda k: smem().slice(0, 32, dim=1).reinterpret(gl.int8, [4096], LINE),
         ("a part of a tile [64, 64]", "take a .slice of the result"),
     ),
     "layout-reinterpret": (
@@ -289,10 +292,11 @@ def test_handles_of_the_wrong_kind(wrong, text):
         lambda k: load(k, smem([64, 64], ROWS)),
         lambda k: load(k, smem(element=gl.bfloat16)),
         lambda k: load(k, smem([2, 64, 64])),
-        lambda k: load(k, smem([128, 64]).slice(0, 64)),
+        lambda k: load(k, smem([64, 128], FLAT).slice(0, 64, dim=1), layout=FLAT),
+        lambda k: load(k, smem([128, 64]).slice(0, 32)),
         lambda k: load(k, smem().permute([1, 0])),
     ],
-    ids=["layout", "dtype", "several", "part", "transposed"],
+    ids=["layout", "dtype", "several", "part of a box", "smaller part", "transposed"],
 )
 def test_buffers_that_a_descriptor_does_not_fit(wrong):
     with building() as kernel, pytest.raises(UserError) as caught:

@@ -169,6 +169,44 @@ def test_a_ring_of_blocks(run, rng, stages, count):
 
 
 @weft.jit
+def through_slices(out_desc, in_desc, y, x, M: gl.constexpr, N: gl.constexpr, layout: gl.constexpr):
+    """The four blocks of a tile, two by two, loaded to its quarters one by one, and stored after the tile is doubled."""
+    smem = gl.allocate_shared_memory(in_desc.dtype, [2 * M, 2 * N], in_desc.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, smem.nbytes_per_cta)
+    for i in gl.static_range(2):
+        for j in gl.static_range(2):
+            part = smem.slice(i * M, M).slice(j * N, N, dim=1)
+            tma.async_load(in_desc, [y + i * M, x + j * N], bar, part)
+    mbarrier.wait(bar, 0)
+    value = smem.load(layout)
+    smem.store(value + value)
+    fence_async_shared()
+    gl.barrier()
+    for i in gl.static_range(2):
+        for j in gl.static_range(2):
+            tma.async_store(out_desc, [y + i * M, x + j * N], smem.slice(j * N, N, dim=1).slice(i * M, M))
+    tma.store_wait(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "swizzle"),
+    [(np.float16, [32, 64], 128), (np.float32, [16, 32], 64), (np.float16, [256, 16], 32), (np.int8, [32, 64], 64)],
+)
+def test_tma_of_slices(run, rng, kind, block, swizzle):
+    rows, columns = block
+    array = rng.integers(-50, 50, (2 * rows + 5, 2 * columns + 32)).astype(kind)
+    out = np.full_like(array, 7)
+    layout = gl.NVMMASharedLayout(swizzle, np.dtype(kind).itemsize * 8, 2)
+    source, target = (Described(x, block, layout) for x in (array, out))
+    run(through_slices, 1, target, source, 5, 16, rows, columns, ROWS)
+    wanted = np.full_like(array, 7)
+    wanted[5:, 16 : 16 + 2 * columns] = array[5:, 16 : 16 + 2 * columns] * 2
+    same(out, wanted)
+
+
+@weft.jit
 def combined(desc, x, KIND: gl.constexpr, layout: gl.constexpr):
     smem = gl.allocate_shared_memory(gl.int32, [64, 64], desc.layout)
     addresses, _ = matrix(x, 64, 64, 64, layout)

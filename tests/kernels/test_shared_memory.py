@@ -98,6 +98,31 @@ def test_parts_of_a_ring(run, rng, memory):
 
 
 @weft.jit
+def halves_as_words(out, x, memory: gl.constexpr, layout: gl.constexpr):
+    """The upper rows of a tile of halves, as a tile of words with the rows of that tile interleaved."""
+    smem = gl.allocate_shared_memory(gl.float16, [64, 64], memory)
+    smem.store(load_matrix(x, 64, 64, layout))
+    part = smem.slice(32, 32)
+    gl.static_assert(part.nbytes_per_cta == 4096 and part.type.nbytes_per_cta == 4096)
+    store_matrix(out, part.reinterpret(gl.int32, [16, 64]).load(layout), 16, 64, layout)
+
+
+@pytest.mark.parametrize("memory", [MEMORY["plain"], gl.SwizzledSharedLayout(8, 1, 2, [1, 0])])
+def test_a_contiguous_slice_is_reinterpreted(run, rng, memory):
+    x, out = values(rng, np.float16, 4096), poison(1024, np.int32)
+    run(halves_as_words, 1, out, x, memory, LAYOUTS["rows"])
+    halves = np.array(x).reshape(64, 64)[32:]
+    if memory.max_phase == 2:
+        halves = halves.reshape(32, 4, 2, 8)
+        halves[1::2] = halves[1::2, :, ::-1]
+    words = halves.copy().reshape(-1).view(np.int32).reshape(16, 64)
+    if memory.max_phase == 2:
+        words = words.reshape(16, 4, 2, 8)
+        words[1::2] = words[1::2, :, ::-1]
+    same(out, words.ravel())
+
+
+@weft.jit
 def chosen(out, back, x, index, M: gl.constexpr, N: gl.constexpr, AXIS: gl.constexpr, memory: gl.constexpr,
            layout: gl.constexpr):  # fmt: skip
     smem = gl.allocate_shared_memory(gl.float32, [M, N], memory)

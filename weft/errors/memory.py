@@ -113,7 +113,7 @@ SHARED_RESHAPE = row(
 SHARED_REINTERPRET = row(
     "shared-reinterpret",
     CompilationError,
-    "_reinterpret of {got}, a part of a tile {tile}, whose bytes are not contiguous",
+    "reinterpret of {got}, a part of a tile {tile}, whose bytes are not contiguous",
     "reinterpret the whole tile, and take a .slice of the result",
 )
 
@@ -147,7 +147,7 @@ SHARED_BARRIER_ACCESS = row(
     "shared-barrier-access",
     CompilationError,
     "{what} of {got}: an mbarrier is not read or written as a number",
-    "use the functions of mbarrier, or ._reinterpret it after mbarrier.invalidate",
+    "use the functions of mbarrier, or .reinterpret it after mbarrier.invalidate",
 )
 SHARED_CONFLICTS = row(
     "shared-bank-conflicts",

@@ -39,7 +39,8 @@ from weft.layout import (
     check_tile_shape,
 )
 from weft.layout import bank_conflicts as count_conflicts
-from weft.layout.shared.views import permuted, reinterpreted, reshaped
+from weft.layout.cluster import block_shape
+from weft.layout.shared.views import contiguous, permuted, reinterpreted, reshaped
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.ops import shared as ops
 
@@ -61,6 +62,13 @@ class shared_memory_descriptor_type:
         object.__setattr__(self, "shape", tuple(shape))
         object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "alloc_shape", tile if alloc_shape is None else tuple(alloc_shape))
+
+    @property
+    def nbytes_per_cta(self) -> int:
+        """Bytes of the elements that each CTA of a cluster holds; without a cluster, of all elements."""
+        leading = len(self.shape) - self.layout.rank
+        tile = block_shape(self.layout.cga, self.shape[leading:])
+        return math.prod((*self.shape[:leading], *tile)) * self.element_ty.itemsize
 
 
 @represents(SharedType)
@@ -99,6 +107,11 @@ class shared_memory_descriptor(memory_handle):
         """Element type, shape and layout together."""
         t = self.memory
         return shared_memory_descriptor_type(t.element, t.shape, t.layout, t.alloc_shape)
+
+    @property
+    def nbytes_per_cta(self) -> int:
+        """Bytes of the elements that each CTA of a cluster holds; without a cluster, of all elements."""
+        return self.type.nbytes_per_cta
 
     @property
     def side(self) -> SharedSide:
@@ -191,17 +204,28 @@ class shared_memory_descriptor(memory_handle):
         check_tile_shape(sizes)
         return emit(ops.reshape, self, shape=sizes, layout=reshaped(self.layout, self.memory.shape, sizes))
 
-    def _reinterpret(self, dtype: DType, shape: Sequence[int], layout: SharedLayout) -> shared_memory_descriptor:
+    def reinterpret(
+        self, dtype: DType | None = None, shape: Sequence[int] | None = None, layout: SharedLayout | None = None
+    ) -> shared_memory_descriptor:
         """The memory at this handle's address as another type; it may extend beyond this handle, within the allocation.
 
-        Raises shared-reinterpret for a part of a tile, and layout-reinterpret if the new layout requires a larger alignment."""
-        current("_reinterpret")
+        Omitted arguments keep their value. A slice of a tile must be contiguous in memory. Raises shared-reinterpret, and
+        layout-reinterpret if the new layout requires a larger alignment."""
+        current("reinterpret")
         t = self.memory
-        if t.shape[self.leading :] != t.alloc_shape:
-            raise fail(errors.SHARED_REINTERPRET, got=name_of(self), tile=list(t.alloc_shape))
-        sizes = _check_memory(dtype, shape, layout)
-        target = reinterpreted(t.layout, layout)
-        return emit(ops.reinterpret, self, element=dtype, shape=sizes, layout=target)
+        part, part_bytes = t.shape[self.leading :], None
+        if part != t.alloc_shape:
+            part_bytes = contiguous(t.layout, t.alloc_shape, part) * t.element.itemsize
+            if not part_bytes:
+                raise fail(errors.SHARED_REINTERPRET, got=name_of(self), tile=list(t.alloc_shape))
+        element = dtype or t.element
+        sizes = _check_memory(element, t.shape if shape is None else shape, layout or t.layout)
+        target = reinterpreted(t.layout, layout or t.layout, part_bytes)
+        return emit(ops.reinterpret, self, element=element, shape=sizes, layout=target)
+
+    def _reinterpret(self, dtype: DType, shape: Sequence[int], layout: SharedLayout) -> shared_memory_descriptor:
+        """`reinterpret` with all arguments."""
+        return self.reinterpret(dtype, shape, layout)
 
     def _keep_alive(self) -> None:
         """Extend the allocation's live range to this point, so that no other allocation reuses its memory earlier."""

@@ -12,6 +12,7 @@ from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType
 from weft.layout import DistributedLayout, SharedLayout
 from weft.layout.shared.layouts import Pads
 from weft.layout.shared.sizes import VECTOR_BYTES
+from weft.layout.shared.views import contiguous
 from weft.ops.check import boolean, integer, regs, require, scalar, shared, shared_array, tile
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER
@@ -72,8 +73,12 @@ def reshape(handle: Value, shape: tuple[int, ...], layout: SharedLayout) -> Type
 
 @op("shared.reinterpret", stage="tile", removed_by=LOWER)
 def reinterpret(handle: Value, element: DType, shape: tuple[int, ...], layout: SharedLayout) -> Type:
-    """The bytes from the handle on as another type. They may extend past the handle's; an access there may fail."""
-    shared(handle)
+    """The bytes from the handle on as another type. They may extend past the handle's; an access there may fail.
+
+    A slice of a tile is contiguous."""
+    t = shared(handle)
+    part = t.shape[len(t.shape) - t.layout.rank :]
+    require(part == t.alloc_shape or contiguous(t.layout, t.alloc_shape, part) > 0, "{} is not contiguous", t)
     require(len(shape) >= layout.rank, "a shape of at least {} dimensions, not {}", layout.rank, shape)
     return SharedType(element, shape, layout, shape[len(shape) - layout.rank :])
 

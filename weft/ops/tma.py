@@ -15,8 +15,9 @@ from typing import Literal
 
 from weft.ir.core import Attrs, By, Effect, Value
 from weft.ir.define import op
-from weft.ir.types import DescriptorType, DType, SharedArrayType, Type, int16, int32, int64
-from weft.layout import SharedLayout
+from weft.ir.types import DescriptorType, DType, SharedArrayType, SharedType, Type, int16, int32, int64
+from weft.layout import NVMMASharedLayout, SharedLayout
+from weft.layout.shared.tma import writes_slice
 from weft.ops.check import barrier, boolean, descriptor, pointer_of, regs, require, scalar, shared, tile
 from weft.ops.tile import LOWER
 
@@ -200,10 +201,9 @@ def _rows(desc: Value, handle: Value, rows: Value, column: Value) -> None:
     d, t, r = descriptor(desc), shared(handle), tile(rows)
     scalar(column, int32)
     require((r.element, len(r.shape)) == (int32, 1), "rows are named by one dimension of int32: {}", r)
-    require(
-        t.shape == t.alloc_shape == (*r.shape, *d.block_shape[1:]) and d.block_shape[0] == 1, "{} copied by {}", t, d
-    )
+    require(t.shape == (*r.shape, *d.block_shape[1:]) and d.block_shape[0] == 1, "{} copied by {}", t, d)
     require((t.element, t.layout) == (d.element, d.layout), "{} copied by {}", t, d)
+    require(in_boxes(t), "a part of a tile that is not whole boxes: {}", t)
 
 
 def _four(rows: Value, steps: GatherSteps) -> None:
@@ -217,9 +217,16 @@ def _block(d: DescriptorType, handle: Value) -> None:
         require(t.element == d.element, "{} copied by {}", t, d)
         return
     t = shared(handle)
-    require(t.element == d.element, "{} copied by {}", t, d)
-    require(t.shape == d.block_shape == t.alloc_shape, "{} copied by {}", t, d)
-    require(t.layout == d.layout, "{} copied by {}", t, d)
+    require((t.element, t.shape, t.layout) == (d.element, d.block_shape, d.layout), "{} copied by {}", t, d)
+    require(in_boxes(t), "a part of a tile that is not whole boxes: {}", t)
+
+
+def in_boxes(t: SharedType) -> bool:
+    """Whether the memory of a buffer consists of TMA boxes, as that of a whole tile does."""
+    whole = t.shape == t.alloc_shape
+    return whole or (
+        isinstance(t.layout, NVMMASharedLayout) and writes_slice(t.shape, t.layout, t.element.bits, t.alloc_shape)
+    )
 
 
 def _coordinates(coords: tuple[Value, ...], rank: int) -> None:

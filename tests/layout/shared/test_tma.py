@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
+from operator import add
 
 import pytest
 from hypothesis import assume, given, settings
@@ -14,7 +15,7 @@ from tests.layout.strategies import powers
 from weft.errors import LayoutError
 from weft.layout import NVMMASharedLayout
 from weft.layout.shared.sizes import alignment, tile_bytes
-from weft.layout.shared.tma import LEAST_INNER_BYTES, boxes
+from weft.layout.shared.tma import LEAST_INNER_BYTES, Slice, boxes, writes_slice
 
 laws = settings(deadline=None, max_examples=80)
 
@@ -24,10 +25,10 @@ def swizzled(address, width):
     return address ^ (address >> 7 & max(width // 16, 1) - 1) << 4
 
 
-def written(block, layout, bits, base):
+def written(block, layout, bits, base, part=None):
     """Byte address, counted from `base`, of each element of a block that TMA writes to a buffer at `base`."""
     found = {}
-    split = boxes(block, layout, bits)
+    split = boxes(block, layout, bits, part)
     for start, offset in split.placements:
         for index, within in enumerate(product(*map(range, split.box))):
             # Padded fp4: the hardware leaves 8 bytes free after every 8.
@@ -65,6 +66,43 @@ def blocks(draw):
 def test_boxes_write_what_the_layout_says(case, stage):
     block, layout, bits = case
     assert written(block, layout, bits, base=stage * alignment(layout)) == described(block, layout, bits)
+
+
+@given(blocks(), st.data())
+@laws
+def test_boxes_write_slices_as_the_layout_of_the_tile_says(case, data):
+    """A slice that the hardware cannot write in boxes is told from one that it can."""
+    block, layout, bits = case
+    times = [data.draw(powers(2)) for _ in block]
+    start = tuple(data.draw(st.integers(0, n - 1)) * size for n, size in zip(times, block, strict=True))
+    tile = tuple(n * size for n, size in zip(times, block, strict=True))
+    names = [f"dim{d}" for d in range(len(block))]
+    inverse = layout.to_linear(tile).pseudo_invert()
+    wanted = {
+        at: inverse(**dict(zip(names, map(add, start, at), strict=True)))[0] * bits // 8
+        for at in product(*map(range, block))
+    }
+    right = written(block, layout, bits, 0, Slice(tile, start)) == wanted
+    assert right or not writes_slice(tuple(block), layout, bits, tile)
+
+
+@pytest.mark.parametrize(
+    ("block", "tile", "layout", "fits"),
+    [
+        ((128, 128), (256, 128), NVMMASharedLayout(128, 32), True),
+        ((64, 64), (64, 256), NVMMASharedLayout(128, 16), True),
+        ((64, 64), (1024, 128), NVMMASharedLayout(128, 16), True),
+        ((8, 64), (16, 64), NVMMASharedLayout(128, 16), True),
+        ((512, 64), (1024, 64), NVMMASharedLayout(64, 16), True),
+        ((64, 256), (64, 512), NVMMASharedLayout(0, 8), True),
+        ((64, 64), (64, 128), NVMMASharedLayout(0, 16), False),
+        ((4, 8), (8, 8), NVMMASharedLayout(0, 16), False),
+        ((64, 64), (128, 64), NVMMASharedLayout(128, 16, cga_layout=[[1, 0]]), False),
+        ((64, 64), (128, 64), NVMMASharedLayout(64, 16, cga_layout=[[0, 1]]), True),
+    ],
+)
+def test_slices_in_whole_boxes(block, tile, layout, fits):
+    assert writes_slice(block, layout, layout.element_bitwidth, tile) is fits
 
 
 @pytest.mark.parametrize(

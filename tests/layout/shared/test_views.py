@@ -19,7 +19,7 @@ from weft.layout import (
     SwizzledSharedLayout,
 )
 from weft.layout.shared.sizes import alignment, stage_bytes
-from weft.layout.shared.views import permuted, reinterpreted, reshaped
+from weft.layout.shared.views import contiguous, permuted, reinterpreted, reshaped
 
 laws = settings(deadline=None, max_examples=120)
 
@@ -106,3 +106,32 @@ def test_other_views_keep_the_alignment_of_the_tile():
 def test_memory_is_reinterpreted_where_its_alignment_allows():
     target = NVMMASharedLayout(64, 32)
     assert reinterpreted(NVMMASharedLayout(128, 16), target) is target
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "part", "count"),
+    [
+        (SwizzledSharedLayout(1, 1, 1, [1, 0]), (64, 32), (16, 32), 512),
+        (SwizzledSharedLayout(1, 1, 1, [1, 0]), (64, 32), (64, 16), 0),
+        (SwizzledSharedLayout(4, 1, 8, [1, 0]), (64, 32), (1, 32), 32),
+        (SwizzledSharedLayout(4, 1, 8, [1, 0]), (64, 32), (2, 16), 0),
+        (NVMMASharedLayout(128, 16), (64, 128), (64, 64), 4096),
+        (NVMMASharedLayout(128, 16), (64, 128), (32, 64), 2048),
+        (NVMMASharedLayout(128, 16), (64, 128), (32, 128), 0),
+        (SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=[[1, 0]]), (64, 32), (32, 32), 0),
+        (SwizzledSharedLayout(1, 1, 1, [0, 1], cga_layout=[[1, 0]]), (64, 32), (64, 8), 256),
+        (PaddedSharedLayout.with_identity_for([[32, 4]], [64, 32], [1, 0]), (64, 32), (32, 32), 0),
+    ],
+)
+def test_contiguous_slices(layout, shape, part, count):
+    """Against all offsets of the slice that starts in the middle, which are a run of that many."""
+    assert contiguous(layout, shape, part) == count
+    inverse = layout.to_linear(shape).pseudo_invert()
+    start = [size // 2 if size != own else 0 for size, own in zip(shape, part, strict=True)]
+    at = [first + np.arange(own) for first, own in zip(start, part, strict=True)]
+    offset, block = inverse(dim0=at[0][:, None], dim1=at[1][None, :])
+    offset, block = np.broadcast_arrays(offset, block)
+    for own in (offset[block == b] for b in np.unique(block)):
+        assert count in (0, own.size)
+        if count:
+            assert sorted(own) == list(range(own.min() // count * count, own.min() // count * count + count))

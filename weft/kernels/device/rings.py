@@ -75,7 +75,7 @@ class Ring:
         memory = self.b.index(slot * plan.sent)
         if plan.sent > 1:
             # The multicast parts are adjacent in shared memory, so together they are one block.
-            memory = memory._reinterpret(plan.b.dtype, plan.b_block, plan.b.layout)  # noqa: SLF001 so the language calls it
+            memory = memory.reinterpret(plan.b.dtype, plan.b_block, plan.b.layout)
         return memory.permute([1, 0]) if plan.b.along_k else memory
 
 

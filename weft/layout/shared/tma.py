@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
+from operator import add
 from typing import NamedTuple
 
 from weft.errors import fail
@@ -18,6 +20,7 @@ from weft.errors import layout as errors
 from weft.layout.cluster import block_shape as part_of_block
 from weft.layout.cluster import split_of
 from weft.layout.shared.layouts import NVMMASharedLayout
+from weft.layout.shared.sizes import TMA_BYTES
 
 MOST_DIMS = 5
 LEAST_INNER_BYTES = 16
@@ -49,6 +52,13 @@ class Boxes:
     placements: tuple[Placement, ...]
 
 
+class Slice(NamedTuple):
+    """A part of a tile: the shape of the tile, and the first coordinates of the part."""
+
+    tile_shape: tuple[int, ...]
+    start: tuple[int, ...]
+
+
 def check(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> None:
     """Reject blocks that TMA cannot move: raises LayoutError (layout-tma-*), and the errors of `layout.to_linear`."""
     if layout.element_bitwidth != bits:
@@ -74,14 +84,39 @@ def _tile(block_shape: Sequence[int], layout: NVMMASharedLayout) -> Sequence[int
     return layout.ROWS * blocks, *others
 
 
-def boxes(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> Boxes:
-    """The boxes of a descriptor's block, in memory order. Raises as `check` does."""
+def boxes(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int, part: Slice | None = None) -> Boxes:
+    """The boxes of a descriptor's block, in memory order; offsets count from the tile that the block is a `part` of, if it is
+    one (`writes_slice`). Raises as `check` does."""
     check(block_shape, layout, bits)
-    part = part_of_block(layout.cga, block_shape)
-    box = layout.box(part)
+    own = part_of_block(layout.cga, block_shape)
+    box = layout.box(own)
     box_bytes = prod(box) * layout.element_bytes
     # The slowest dimension first, as `product` counts.
     dims = layout.box_order[::-1]
-    starts = product(*(range(0, part[d], box[d]) for d in dims))
-    by_dim = (tuple(start[dims.index(d)] for d in range(layout.rank)) for start in starts)
-    return Boxes(box, box_bytes, tuple(Placement(start, i * box_bytes) for i, start in enumerate(by_dim)))
+    starts = product(*(range(0, own[d], box[d]) for d in dims))
+    by_dim = [tuple(start[dims.index(d)] for d in range(layout.rank)) for start in starts]
+    if part is None:
+        return Boxes(box, box_bytes, tuple(Placement(start, i * box_bytes) for i, start in enumerate(by_dim)))
+    inverse = layout.to_linear(part.tile_shape).pseudo_invert()
+    found: list[Placement] = []
+    for start in by_dim:
+        at = dict(zip(inverse.in_dims, map(add, part.start, start), strict=True))
+        found.append(Placement(start, inverse(**at)[0] * bits // 8))
+    return Boxes(box, box_bytes, tuple(found))
+
+
+@lru_cache(maxsize=1024)
+def writes_slice(
+    block_shape: tuple[int, ...], layout: NVMMASharedLayout, bits: int, tile_shape: tuple[int, ...]
+) -> bool:
+    """Whether the memory of every slice of a tile that has the shape of a descriptor's block consists of its boxes."""
+    tile, block = (layout.to_linear(shape).pseudo_invert() for shape in (tile_shape, block_shape))
+    box = layout.box(part_of_block(layout.cga, block_shape))
+    step = max(prod(box) * layout.element_bytes, TMA_BYTES) * 8 // bits
+    for dim, own, size in zip(tile.in_dims, box, block_shape, strict=True):
+        for bit, column in enumerate(tile.columns[dim]):
+            offset, others = divmod(column, tile.out_size("block"))
+            before, blocks = divmod(block.columns[dim][bit], block.out_size("block")) if 1 << bit < size else (0, 0)
+            if others != blocks or (offset % step if 1 << bit >= own else offset != before):
+                return False
+    return True

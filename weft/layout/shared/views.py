@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.base import tile_dims
+from weft.layout.linear.f2 import log2, rank
 from weft.layout.linear.maps import LinearLayout
 from weft.layout.shared.layouts import (
     NVMMASharedLayout,
@@ -50,15 +52,38 @@ def reshaped(layout: SharedLayout, shape: Sequence[int], new_shape: Sequence[int
     return _spelled(layout, view, _reshaped_candidates(layout, len(new_shape)))
 
 
-def reinterpreted(layout: SharedLayout, target: SharedLayout) -> SharedLayout:
-    """`target`, for the bytes of a tile in `layout` read as other elements.
+def reinterpreted(layout: SharedLayout, target: SharedLayout, part_bytes: int | None = None) -> SharedLayout:
+    """`target`, for the bytes of a tile in `layout` read as other elements, or for the `part_bytes` of a slice of the tile.
 
     Any target is valid whose tiles need no larger alignment; the allocation checks the number of bytes. Raises LayoutError
     (layout-reinterpret) otherwise.
     """
-    if alignment(target) > alignment(layout):
-        raise fail(errors.REINTERPRET, layout=layout, has=alignment(layout), target=target, needs=alignment(target))
+    has, needs = alignment(layout), alignment(target)
+    # Slices are aligned to their size, so a contiguous one is aligned to its bytes.
+    has = has if part_bytes is None else min(has, part_bytes)
+    if needs > has:
+        raise fail(errors.REINTERPRET, layout=layout, has=has, target=target, needs=needs)
     return target
+
+
+@lru_cache(maxsize=4096)
+def contiguous(layout: SharedLayout, tile_shape: tuple[int, ...], part: tuple[int, ...]) -> int:
+    """The number of elements that a slice of this shape of a tile holds in each block, if they are contiguous in memory;
+    otherwise 0. The slice then starts at a multiple of that number."""
+    if isinstance(layout, PaddedSharedLayout) and part != tile_shape:
+        return 0
+    inverse = layout.to_linear(tile_shape).pseudo_invert()
+    blocks = inverse.out_size("block")
+    inside = [
+        divmod(column, blocks)
+        for dim, size in zip(inverse.in_dims, part, strict=True)
+        for column in inverse.columns[dim][: log2(size)]
+    ]
+    count = 1 << sum(not block for _, block in inside)
+    in_order = all(not offset if block else offset < count for offset, block in inside)
+    # A slice that cuts through a dimension split over blocks lies in some of them only.
+    everywhere = rank([block for _, block in inside]) == log2(blocks)
+    return count if in_order and everywhere else 0
 
 
 def _permuted_candidates(

@@ -22,7 +22,7 @@ from weft.ops import arith, async_copy, debug, mbarrier, shared, sync, tma
 from weft.ops.check import pointer_of
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.forms import Form, Table
-from weft.passes.lower.handles import view
+from weft.passes.lower.handles import slice_of, view
 from weft.passes.lower.memory import operand_form, predicate
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.shared import places, plan
@@ -166,7 +166,9 @@ def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
     require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
     d = _descriptor(op)
     assert isinstance(d.layout, NVMMASharedLayout)
-    split = tma_layout.boxes(d.block_shape, d.layout, d.element.bits)
+    handle = op.operand("handle")
+    assert handle is not None
+    split = tma_layout.boxes(d.block_shape, d.layout, d.element.bits, slice_of(lo, handle))
     if d.mode == "im2col" and any(start[0] for start, _ in split.placements):
         raise fail(errors.IM2COL_PIXELS, loc=op.loc, pixels=d.block_shape[0], limit=split.box[0])
     return {**op.attrs, "boxes": tuple([(start, offset) for start, offset in split.placements])}

@@ -19,7 +19,7 @@ from weft.ops import tma
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.convert import converted
 from weft.passes.lower.forms import Table
-from weft.passes.lower.handles import type_of, view
+from weft.passes.lower.handles import slice_of, type_of, view
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
@@ -40,10 +40,10 @@ def _blocks(desc: Value, handle: Value, dim: int) -> Table:
     return tuple([basis[dim] for basis in block_bases(layout.cga, type_of(handle).shape)])
 
 
-def _steps(desc: Value, handle: Value) -> tma.GatherSteps:
+def _steps(lo: Lowering, desc: Value, handle: Value) -> tma.GatherSteps:
     """One instruction for each four rows of each box. Within a box, rows are contiguous in shared memory."""
     d, layout = _descriptor(desc)
-    split = tma_layout.boxes(type_of(handle).shape, layout, d.element.bits)
+    split = tma_layout.boxes(type_of(handle).shape, layout, d.element.bits, slice_of(lo, handle))
     rows = split.box[0]
     four = split.box_bytes // rows * tma.GATHERED
     return tuple(
@@ -89,7 +89,7 @@ def gather(lo: Lowering, op: Op) -> None:
     assert desc is not None and handle is not None and rows is not None and column is not None
     lo.emit(
         tma.gather4, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred),
-        _rows(lo, op, desc, handle, rows), _column(lo, desc, handle, column), steps=_steps(desc, handle),
+        _rows(lo, op, desc, handle, rows), _column(lo, desc, handle, column), steps=_steps(lo, desc, handle),
     )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def scatter(lo: Lowering, op: Op) -> None:
     with where(lo, in_first(lo, copies(t.layout.to_linear(t.shape), lo.num_ctas))):
         lo.emit(
             tma.scatter4, lo.scalar(desc), view(lo, handle), whole, _column(lo, desc, handle, column),
-            steps=_steps(desc, handle),
+            steps=_steps(lo, desc, handle),
         )  # fmt: skip
 
 

@@ -19,6 +19,8 @@ from weft.errors import fail, memory
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
 from weft.layout.shared.sizes import allocation_bytes, stage_bytes, tile_bytes
+from weft.layout.shared.tma import Slice
+from weft.layout.shared.views import contiguous
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.layout.tensor_memory.load_store import TensorSide
 from weft.ops import shared, tensor_memory
@@ -48,6 +50,12 @@ def shared_side(lo: Lowering, value: Value) -> SharedSide:
     """The shared memory operand that layout plans take, from a handle."""
     t = type_of(value)
     return SharedSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
+
+
+def slice_of(lo: Lowering, value: Value) -> Slice | None:
+    """The part of a tile that a handle to shared memory refers to; None for the whole tile."""
+    t = type_of(value)
+    return None if t.shape == t.alloc_shape else Slice(t.alloc_shape, lo.start(value))
 
 
 def tensor_side(lo: Lowering, value: Value) -> TensorSide:
@@ -137,6 +145,9 @@ def reinterpret(lo: Lowering, op: Op) -> None:
     (source,) = op.uses
     t = tiled(source)
     first = first_step(t, lo.start(source))
+    if isinstance(t, SharedType) and first:
+        # A swizzle may place another element of a slice first.
+        first -= first % (contiguous(t.layout, t.alloc_shape, t.shape[-t.layout.rank :]) * t.element.itemsize)
     if first is None:
         raise fail(memory.TMEM_REINTERPRET, loc=op.loc, got=t, tile=list(t.alloc_shape))
     _define(lo, op, lo.handles[source], lo.constant(first, int32))

@@ -25,11 +25,11 @@ from weft.sim.memory.places import Place
 from weft.sim.memory.shadow import ELECTED
 from weft.sim.memory.store import Handle
 from weft.sim.rule import rule
-from weft.sim.rules.matrix_operands import CHUNK, swizzled
+from weft.sim.rules.matrix_operands import swizzled
 from weft.sim.rules.mbarrier import holds
 from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import shared_type
-from weft.sim.rules.tma import Request, bring, check_column, descriptor_of, integers, start_store
+from weft.sim.rules.tma import Request, box_lines, bring, check_column, descriptor_of, integers, start_store
 
 Rows = tuple[list[Array], Place]
 """Coordinates of elements, as an array of rows and one of columns, and their place in shared memory."""
@@ -114,14 +114,11 @@ def _elements(
     from the first column, and the element's number in shared memory from byte `base`."""
     element = type.element
     assert isinstance(element, DType)
-    columns = arange(tma_layout.boxes(type.block_shape, layout, element.bits).box[-1])
+    width = tma_layout.boxes(type.block_shape, layout, element.bits).box[-1]
     table: Array = np.array(steps, np.int64)
     rows: Array = np.repeat(table, tma.GATHERED, axis=0)
     first, added, offsets = rows.T
     row: Array = arange(len(first)) % tma.GATHERED
-    inside = columns * element.itemsize
-    if layout.fp4_padded:
-        inside = inside // (CHUNK // 2) * CHUNK + inside % (CHUNK // 2)
-    lines = offsets + row * len(columns) * layout.element_bytes
-    address = swizzled(base + lines[:, None] + inside, layout.swizzle_byte_width) - base
-    return first + row, added[:, None] + columns, address // element.itemsize
+    lines = box_lines((tma.GATHERED, width), layout, element.itemsize)[row] + offsets[:, None]
+    address = swizzled(base + lines, layout.swizzle_byte_width) - base
+    return first + row, added[:, None] + arange(width), address // element.itemsize

@@ -14,6 +14,7 @@ from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType
 from weft.layout import WARP_SIZE, LinearLayout, MBarrierLayout
 from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import allocation_bytes
+from weft.layout.shared.views import contiguous
 from weft.ops import shared, tensor_memory
 from weft.sim.machine.data import Array, Data, Mark, arange, where
 from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
@@ -87,10 +88,17 @@ def _reshape(task: Task, op: Op, handle: Handle) -> Handle:
 
 @rule(shared.reinterpret)
 def _reinterpret(task: Task, op: Op, handle: Handle) -> Handle:
+    return Handle(handle.memory, handle.base + _first_byte(op, handle.start) if any(handle.start) else handle.base)
+
+
+@lru_cache(maxsize=4096)
+def _first_byte(op: Op, start: tuple[int, ...]) -> int:
+    """The first byte of a contiguous slice, which by a swizzle need not be its first element's."""
     type = shared_type(op.operands[0])
     origin: tuple[Array, ...] = (np.zeros((), np.int64),) * type.layout.rank
-    first = places.positions(type.layout, type.alloc_shape, origin, handle.start)
-    return Handle(handle.memory, handle.base + int(first) * type.element.itemsize)
+    first = int(places.positions(type.layout, type.alloc_shape, origin, start))
+    count = contiguous(type.layout, type.alloc_shape, type.shape[-type.layout.rank :])
+    return first // count * count * type.element.itemsize
 
 
 @rule(shared.keep_alive)

@@ -1,7 +1,7 @@
 """TMA: bulk tensor copies (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"), executed by agents.
 
 A load completes its bytes on an mbarrier (complete_tx). A store or reduction is a bulk group of the task. A block is moved as a
-whole, in the descriptor's logical shape; its split into hardware boxes has no effect here.
+whole; in the lowered stage each element lies where the hardware's box puts it.
 
 A load fills elements outside the tensor. A store or reduction skips them, but writes whole 16-byte chunks: if a row of the
 tensor does not end at a multiple of 16 bytes, the rest of its last chunk is written as well (measured on an H200; the PTX ISA
@@ -19,10 +19,11 @@ import numpy as np
 
 from weft.errors import UserError, hazard
 from weft.ir.core import Op, Value
-from weft.ir.types import DescriptorType
+from weft.ir.types import DescriptorType, SharedType
 from weft.layout import NVMMASharedLayout
 from weft.layout.cluster import copies, part_start, receivers
 from weft.layout.linear.maps import LinearLayout
+from weft.layout.shared import tma as tma_layout
 from weft.layout.shared.tma import FP4_ROW, GRANULE
 from weft.ops import tma
 from weft.sim.machine.blocks import Block
@@ -41,6 +42,7 @@ from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
 from weft.sim.rule import rule
 from weft.sim.rules import descriptors
+from weft.sim.rules.matrix_operands import CHUNK, swizzled
 from weft.sim.rules.mbarrier import barrier_at, holds, peer
 
 
@@ -216,12 +218,37 @@ def _linear(op: Op) -> LinearLayout:
 
 
 def _place(task: Task, op: Op, handle: Handle) -> Place:
-    """The place of a block in shared memory, in the descriptor's layout."""
-    t = descriptor_of(op.operands[0])
-    return places.tile_place(
-        t.layout, t.block_shape, t.block_shape, handle.start, handle.base, t.element.itemsize, task.block.store(SHARED).granule,
-        _threads(op), task.warps, reading=False, rank=task.rank,
-    )  # fmt: skip
+    """The place of a block in shared memory; in the lowered stage that of its boxes."""
+    value = op.operand("handle")
+    assert value is not None
+    if isinstance(value.type, SharedType):
+        return places.place_of(task, value.type, handle, _threads(op), reading=False)
+    granule = task.block.store(SHARED).granule
+    return _boxes_place(descriptor_of(op.operands[0]), op.attrs["boxes"], handle.base, granule, _threads(op), task.rank)
+
+
+@lru_cache(maxsize=1024)
+def _boxes_place(t: DescriptorType, boxes: tma.Boxes, base: int, granule: int, thread: int, rank: int) -> Place:
+    """The place of a descriptor's block whose boxes are at byte offsets from `base`."""
+    assert isinstance(t.layout, NVMMASharedLayout)
+    split = tma_layout.boxes(t.block_shape, t.layout, t.element.bits)
+    first = part_start(t.layout.cga, t.block_shape, rank)
+    lines = box_lines(split.box, t.layout, t.element.itemsize).reshape(split.box)
+    elements, mine = np.zeros(t.block_shape, np.int64), np.zeros(t.block_shape, bool)
+    for start, offset in boxes or split.placements:
+        corners = zip(first, start, split.box, strict=True)
+        inside = tuple(slice(own + at, own + at + size) for own, at, size in corners)
+        address = swizzled(base + offset + lines, t.layout.swizzle_byte_width)
+        elements[inside], mine[inside] = (address - base) // t.element.itemsize, True
+    return places.place_at(base, elements, t.element.itemsize, granule, thread, None if mine.all() else mine)
+
+
+def box_lines(box: tuple[int, ...], layout: NVMMASharedLayout, itemsize: int) -> Array:
+    """The byte offset of each element of a box before swizzling, (lines, columns)."""
+    inside = arange(box[-1]) * itemsize
+    if layout.fp4_padded:
+        inside = inside // (CHUNK // 2) * CHUNK + inside % (CHUNK // 2)
+    return arange(prod(box[:-1]))[:, None] * (box[-1] * layout.element_bytes) + inside
 
 
 def _threads(op: Op) -> int:

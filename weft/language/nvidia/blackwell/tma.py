@@ -110,7 +110,7 @@ def _check_memory(what: str, desc: tensor_descriptor, rows: tensor, x: Any) -> s
     memory = check_buffer(what, x)
     d, t = desc.handle.descriptor, memory.memory
     want = (rows.shape[0], d.block_shape[1])
-    if (t.element, t.shape, t.alloc_shape, t.layout) != (d.element, want, want, d.layout):
+    if (t.element, t.shape, t.layout) != (d.element, want, d.layout) or not ops.in_boxes(t):
         raise fail(
             errors.GATHER_BUFFER, what=what, count=want[0], desc=describe(desc.handle), desc_layout=d.layout, want=list(want),
             got=name_of(memory), layout=t.layout,

@@ -77,7 +77,8 @@ def async_copy_global_to_shared(
     """Start a copy of the block whose first element is at `coord` to shared memory, if `pred` is true.
 
     `coord` is in elements, outermost dimension first: Python integers or scalars of at most 32 bits. The bytes of the whole
-    block, `tensor_desc.block_type.nbytes`, count on the barrier's current phase.
+    block, `tensor_desc.block_type.nbytes`, count on the barrier's current phase. `result` is a buffer of the block's shape in
+    the descriptor's layout, or such a slice of a larger buffer if it consists of whole TMA boxes.
 
     In a cluster each CTA copies its own part, `tensor_desc.nbytes_per_cta` bytes, which signals its own barrier. With
     `multicast`, the first of the CTAs that hold copies of a part (zero vectors in `cga_layout`) loads it once and writes it to
@@ -289,10 +290,10 @@ def stored_descriptor(what: str, x: object) -> tensor_descriptor:
 
 
 def _check_block(what: str, desc: tensor_descriptor, x: object) -> shared_memory_descriptor:
-    """Checks for a buffer of the descriptor's element type, shape and layout that is not a slice of a tile."""
+    """Checks for a buffer of the descriptor's element type, shape and layout, or a slice that consists of whole TMA boxes."""
     memory = check_buffer(what, x)
     d, t = desc.handle.descriptor, memory.memory
-    if (t.element, t.shape, t.layout) != (d.element, d.block_shape, d.layout) or t.alloc_shape != t.shape:
+    if (t.element, t.shape, t.layout) != (d.element, d.block_shape, d.layout) or not ops.in_boxes(t):
         part = "" if t.alloc_shape == t.shape[memory.leading :] else f", a part of a tile {list(t.alloc_shape)},"
         raise fail(
             errors.BLOCK,
