@@ -375,7 +375,7 @@ THREAD_MISTAKES = [
     ),
     Mistake(
         f"{SHARED}\nfor j in range(i // 32 + 1):\n    s[i] = 1.0\n    dst[i] = s[63 - i]", "hazard-threads-race",
-        "where all threads of the block come by",
+        "where all threads of the block reach it",
         f"{SHARED}\nfor j in range(n):\n    s[i] = 1.0\n    gl.barrier()\n    dst[i] = s[63 - i]\n    gl.barrier()",
         mark="dst[i]",
     ),

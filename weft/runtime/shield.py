@@ -1,8 +1,8 @@
 """Ctrl-C while a library of C++ replaces the handlers of signals.
 
 NVRTC's front end does so during the first compilation of a process (seen with 13.0): it ignores SIGINT, which discards one
-that is pending, then for 7 to 13 ms installs a handler that ends the process with status 4, for SIGTERM too; and gives back
-what it found with SA_RESTART, after which Ctrl-C no longer ends a wait for a lock.
+that is pending, then for 7 to 13 ms installs a handler that ends the process with status 4, for SIGTERM too; and restores
+the previous handlers with SA_RESTART, after which Ctrl-C no longer ends a wait for a lock.
 """
 
 from __future__ import annotations

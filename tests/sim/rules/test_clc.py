@@ -1,4 +1,4 @@
-"""Cluster launch control: programs that take over others, and what goes wrong between a request and its answer."""
+"""Cluster launch control: programs that claim others, and what goes wrong between a request and its response."""
 
 from __future__ import annotations
 

@@ -169,6 +169,7 @@ def _shl(e: Emitter, op: Op, x: str, n: str) -> str:
 def _shr(e: Emitter, op: Op, x: str, n: str) -> str:
     amount = op.operands[1]
     number = None if amount is None else e.number(amount)
+    # In C++ a shift by the width or more is undefined. PTX clamps the amount (PTX ISA, shr); so does the prelude's function.
     if number is not None and 0 <= number < op.result.type.element.bits >= 32:
         return f"{x} >> {n}"
     return e.call("shr", x, n)

@@ -15,6 +15,7 @@ from weft.ir.core import Op, Value
 from weft.ir.types import Element
 from weft.ops import asm
 
+# No constraint letter stands for 8 bits ("Inline PTX Assembly in CUDA"): narrow elements are packed into wider registers.
 _LETTERS = {"h": ("u16", 16), "r": ("u32", 32), "l": ("u64", 64), "f": ("float", 32), "d": ("double", 64)}
 _OUTPUT = re.compile(r"=&?([hrlfd])")
 _INPUT = re.compile(r"([hrlfd])")

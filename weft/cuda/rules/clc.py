@@ -11,6 +11,7 @@ from weft.ir.types import int64
 from weft.ops import clc
 
 
+# query_cancel decodes registers and accesses no memory, so its statement is not volatile.
 def _query(name: str, result: str, query: str, convert: str = "") -> Piece:
     """`name(low, high)`: decodes a response. `query` writes `%0`, or a predicate that `convert` converts."""
     return Piece(

@@ -12,6 +12,9 @@ def _rank(e: Emitter, op: Op) -> str:
     return e.call("cluster_rank")
 
 
+# Without qualifiers `arrive` is a release and `wait` an acquire; a relaxed arrival orders nothing (PTX ISA, barrier.cluster).
+
+
 @emits(cluster.arrive)
 def _arrive(e: Emitter, op: Op) -> None:
     e.out.line(f"{e.call('cluster_arrive_relaxed' if op.attrs['relaxed'] else 'cluster_arrive')};")

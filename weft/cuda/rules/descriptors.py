@@ -70,6 +70,8 @@ def _make_piece(name: str, rank: int) -> Piece:
         _replace("interleave_layout", str(NO_INTERLEAVE), register="n"),
         _replace("swizzle_mode", "SWIZZLE", register="n"),
         _replace("fill_mode", "FILL", register="n"),
+        # The map of the previous iteration is overwritten. The wait lasts until stores through it have read it (PTX ISA,
+        # cp.async.bulk.wait_group: `.read` covers the tensor map); loads through it are the author's to wait for.
         'if (AGAIN) asm volatile("cp.async.bulk.commit_group;\\n cp.async.bulk.wait_group.read 0;" ::: "memory");',
     ]
     # The map is built in shared memory, of whose 128 bytes each lane clears 4, and copied by the whole warp: cp_fenceproxy is

@@ -9,6 +9,8 @@ from weft.cuda.text.refs import Index
 from weft.ir.core import Op
 from weft.ops import tma
 
+# `.shared::cta` as a destination was introduced with `.tile::gather4`, in PTX ISA 8.6. The tiled loads of `weft.cuda.rules.tma`
+# name `.shared::cluster`, which Hopper's toolchains know too.
 _GATHER = Piece(
     "// a part of four rows, from column x\n"
     "DEV void tma_gather4(u32 to, const CUtensorMap* desc, u32 bar, int x, int y0, int y1, int y2, int y3) {\n"
@@ -17,6 +19,8 @@ _GATHER = Piece(
     '    :: "r"(to), "l"(desc), "r"(bar), "r"(x), "r"(y0), "r"(y1), "r"(y2), "r"(y3) : "memory"); }',
     ("CUtensorMap",),
 )
+# The coordinates of a copy to global memory must be non-negative (PTX ISA, "Restriction on Tensor Copy instructions"). As an
+# unsigned number a negative row exceeds 0x7fffffff, and TMA skips the row at that index as it skips any row past the end.
 _SCATTER = Piece(
     "// scatter has no negative row indices: a row before the first becomes one past the last\n"
     "DEV void tma_scatter4(const CUtensorMap* desc, u32 from, int x, int y0, int y1, int y2, int y3) {\n"

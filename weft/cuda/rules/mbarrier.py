@@ -27,6 +27,7 @@ _PIECES = {
         "DEV void mbar_invalidate(u32 bar) {\n"
         '  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(bar) : "memory"); }'
     ),
+    # The bytes are added before the arrival (PTX ISA, mbarrier.arrive), so the phase cannot complete between the two.
     "mbar_expect": Piece(
         "DEV void mbar_expect(u32 bar, u32 bytes) {\n"
         '  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory"); }'
@@ -69,6 +70,8 @@ _PIECES = {
     "nanoseconds": Piece(
         'DEV u64 nanoseconds() { u64 t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }'
     ),
+    # Without `.noinc` the pending count is incremented first, so that these arrivals do not use up the count of `init`; with it
+    # they are part of that count (PTX ISA, cp.async.mbarrier.arrive).
     "mbar_arrive_copies": Piece(
         "DEV void mbar_arrive_copies(u32 bar) {\n"
         '  asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" :: "r"(bar) : "memory"); }'
@@ -160,6 +163,7 @@ def _arrival(e: Emitter, op: Op, name: str, number: int) -> str:
 
 def _define_remote(e: Emitter, op: Op) -> str:
     """The function that arrives on another CTA's barrier."""
+    # The default is `.release` at scope `.cta` (PTX ISA, mbarrier.arrive), which does not reach the waiter in another CTA.
     scope = ".release.cluster" if _publishes_global(e) else ""
     name, ptx = ("expect", f".expect_tx{scope}") if op.kind is mbarrier.expect else ("arrive", scope)
     return e.pieces.define(f"mbar_{name}_in", _remote_piece(name, ptx))

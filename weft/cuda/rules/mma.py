@@ -40,6 +40,9 @@ from weft.layout.base import WARPGROUP
 from weft.layout.tensor_cores.shared_operands import Operand
 from weft.ops import mma
 
+# Before the first wgmma, and between an access of a thread to an accumulator or a register operand and the wgmma that uses it.
+# Consecutive wgmmas of one shape on the same accumulator need no fence in between (PTX ISA, wgmma.fence), so one fence serves
+# all instructions of an operation.
 _FENCE = Piece('DEV void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }')
 _COMMIT = Piece('DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }')
 
@@ -205,6 +208,7 @@ def _wgmma(e: Emitter, op: Op) -> None:
 
     described = zip(arrays, matrices, strict=True)
     e.unrolled(len(first), [(op.loc, partial(descriptor, array, matrix)) for array, matrix in described])
+    # Descriptors and packed operands are computed before the fence, so that no access of a thread lies between it and a wgmma.
     e.out.line(f"{e.pieces.define('wgmma_fence', _FENCE)}();")
     e.unrolled(len(first) // count, [(op.loc, run)])
     e.out.line(f"{e.pieces.define('wgmma_commit', _COMMIT)}();")

@@ -13,6 +13,7 @@ def _barrier(e: Emitter, op: Op) -> None:
     if not here.barrier:
         e.out.line("__syncthreads();")
     elif here.num_warps == 1:
+        # A block has 16 hardware barriers (PTX ISA, barrier); a single warp does not need one.
         e.out.line("__syncwarp();")
     else:
         _at(e, "bar_sync", here.barrier, here.num_warps)

@@ -68,6 +68,8 @@ def _reserve(e: Emitter, op: Op) -> None:
     (room,) = op.uses
     group, pair = cta_group(op.attrs["two_ctas"])
     name = e.pieces.define(f"tmem_alloc{pair}", _alloc_piece(f"tmem_alloc{pair}", group))
+    # One warp allocates for the block. The instruction stores the address to shared memory by a weak operation (PTX ISA,
+    # tcgen05.alloc), which the barrier publishes to the other warps.
     e.out.line(f"if ({e.warp} == 0) {name}<{op.attrs['columns']}>({e.at(room)});")
     _block_barrier(e)
     e.define(op.result, f"{e.pieces.define('tmem_address', _ADDRESS)}({e.at(room)})")
@@ -78,6 +80,8 @@ def _release(e: Emitter, op: Op) -> None:
     (address,) = op.uses
     group, pair = cta_group(op.attrs["two_ctas"])
     name = e.pieces.define(f"tmem_dealloc{pair}", _dealloc_piece(f"tmem_dealloc{pair}", group))
+    # A kernel must deallocate all of its tensor memory before it exits (PTX ISA, tcgen05.dealloc). The barrier is for
+    # accesses of other warps.
     _block_barrier(e)
     e.out.line(f"if ({e.warp} == 0) {name}<{op.attrs['columns']}>({e.at(address)});")
 

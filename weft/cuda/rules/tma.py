@@ -15,6 +15,8 @@ from weft.layout.cluster import receivers
 from weft.ops import tma
 
 _COMMIT = Piece('DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }')
+# With `.read` the wait ends when the operations have read their sources and their tensor maps; their writes may be incomplete
+# (PTX ISA, cp.async.bulk.wait_group). That suffices to overwrite the source.
 _WAIT = Piece(
     "template <int N> DEV void bulk_wait_read() {\n"
     '  asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory"); }'
@@ -35,11 +37,14 @@ def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool 
     axes, steps, blocks = _AXES[:rank], _OFFSETS[:offsets], ["blocks"] * multicast
     parameters = ", ".join(["u32 to", "const CUtensorMap* desc", "u32 bar", *(f"int {a}" for a in axes),
                             *(f"u16 {s}" for s in (*steps, *blocks))])  # fmt: skip
-    # Bit 24 of a shared::cluster address distinguishes the CTAs of a pair; if it is clear, the barrier is the first CTA's.
+    # Bit 24 of a shared::cluster address distinguishes the CTAs of a pair; if it is clear, the barrier is the first CTA's. The
+    # PTX ISA does not document the bit. CUTLASS clears it too (Sm100MmaPeerBitMask in cute/arch/copy_sm100_tma.hpp).
     bar = '"r"(bar & 0xfeffffffu)' if pair else '"r"(bar)'
     operands = ", ".join(
         ['"r"(to)', '"l"(desc)', bar, *(f'"r"({a})' for a in axes), *(f'"h"({s})' for s in (*steps, *blocks))]
     )
+    # An address of this CTA is valid as `.shared::cluster`, since that window contains the `.shared::cta` window (PTX ISA,
+    # "Shared State Space").
     mode, sends = ".im2col" if offsets else "", ".multicast::cluster" * multicast + ".cta_group::2" * pair
     within = f", {_numbers(3 + rank, offsets)}" if offsets else ""
     within += f", %{3 + rank + offsets}" if multicast else ""

@@ -5,8 +5,8 @@ swizzle, a function of address bits, an operand is in canonical form: along the 
 a *span* (the swizzle's width, or 16 bytes), eight lines of the other dimension are one span apart, and further spans and
 further groups of eight lines repeat at a stride each. `plan_operand` finds that form in the linear map of a layout, so the
 class of the layout does not matter. `wgmma` and `tcgen05` share the form, but their descriptors encode it in different bits
-(`weft.layout.tensor_cores.tcgen05`). (PTX ISA, "Shared Memory Matrix Layout" and "Matrix Descriptor
-Format" of the asynchronous warpgroup instructions, "Shared Memory Layout and Swizzling" of the tcgen05 instructions.)
+(`weft.layout.tensor_cores.tcgen05`). (PTX ISA, "Shared Memory Matrix Layout" and "Matrix Descriptor Format" of the asynchronous
+warpgroup instructions, "Shared Memory Layout and Swizzling" of the tcgen05 instructions.)
 """
 
 from __future__ import annotations

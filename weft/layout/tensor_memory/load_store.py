@@ -3,8 +3,7 @@
 A warp can access 32 lanes: those from 32 * (its index % 4) on. One instruction moves a fixed *fragment*, repeated along the
 columns, which gives the lane and column of each register of each thread. The table below lists the fragments. It has two uses:
 `register_layout` builds the layout of a tile that instructions of one variant move, and `plan_tensor_access` finds the
-instructions for a given layout of a tile. (PTX ISA, tcgen05, "Data Movement Shape" and "Access
-restrictions".)
+instructions for a given layout of a tile. (PTX ISA, tcgen05, "Data Movement Shape" and "Access restrictions".)
 
 Addresses are the hardware's: lane << 16 | column of 32 bits. While planning, columns count elements instead.
 """

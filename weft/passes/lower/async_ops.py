@@ -29,6 +29,7 @@ from weft.passes.lower.shared import places, plan
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.vectors import Tiles, Vectors, address_operands, vectorize
 
+# cp.async copies 4, 8 or 16 bytes (PTX ISA, cp.async).
 LEAST_BYTES = 4
 
 

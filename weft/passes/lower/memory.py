@@ -122,6 +122,8 @@ def store(lo: Lowering, op: Op) -> None:
     assert address is not None and data is not None
     registers = (0,) if isinstance(ptr.type, ScalarType) else owned(linear_of(ptr))
     owner = _owner(lo, op, ptr)
+    # PTX models a vector access as scalar accesses in unspecified order ("Memory Operations on Vector Data Types"), so accesses
+    # with a memory order are scalar.
     limit = 1 if op.attrs["order"] else MOST
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, pointer_of(ptr).element_ty.itemsize, limit)
     base, strides, offsets = address_operands(lo, address, vectors.leaders)

@@ -181,7 +181,7 @@ def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False,
 
     `warp`: only threads of the same warp need the order, so a barrier of the warp suffices."""
     barrier, group = ("gl.syncwarp()", "warp") if warp and not copies else ("gl.barrier()", "block")
-    together = f", where all threads of the {group} come by" if names.nested(earlier) or names.nested(later) else ""
+    together = f", where all threads of the {group} reach it" if names.nested(earlier) or names.nested(later) else ""
     if earlier is later:
         rounds = ""
         if together:

@@ -7,4 +7,4 @@ from weft.ir.core import OpDef
 from weft.ops import cluster
 
 RULES: dict[OpDef, Rule] = {}
-NOTHING: dict[OpDef, str] = {cluster.rank: "less than the blocks of a cluster, which nobody asks for"}
+NOTHING: dict[OpDef, str] = {cluster.rank: "less than the blocks of a cluster, which no client queries"}

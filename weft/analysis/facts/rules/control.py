@@ -8,4 +8,4 @@ from weft.ops import control
 
 RULES: dict[OpDef, Rule] = {}
 FLOW = (control.for_, control.while_, control.if_, control.warp_specialize)
-NOTHING: dict[OpDef, str] = {control.trips: "as many as the bounds say, which nobody asks for"}
+NOTHING: dict[OpDef, str] = {control.trips: "as many as the bounds say, which no client queries"}
