@@ -98,6 +98,10 @@ class Stages:
 
         func = self.built.func.with_attrs(sync=self.request.options.sync)
         with self._timed("tile passes"):
+            if self.request.options.sanitize_overflow:
+                from weft.passes.tile.check_overflow import check_overflow
+
+                func = check_overflow(func)
             return tile_pipeline(func, self.target)
 
     @lazy

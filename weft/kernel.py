@@ -66,7 +66,8 @@ class JITFunction(Referenced, Method[P, R]):
 
     `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False)` launches
     it and returns the `CompiledKernel`. The GPU runs it for CUDA arrays, the simulator for host arrays. With `debug`
-    the GPU checks `device_assert` too, as the simulator always does; `sanitize_overflow` is refused for now.
+    the GPU checks `device_assert` too, as the simulator always does; `sanitize_overflow` checks on both that the kernel's
+    integer sums, differences and products of up to 32 bits fit their type.
     A thread-level kernel is launched with `block=` instead of `num_warps`, or as `kernel[grid, block](*args)`, where `block` is
     the number of threads of a block: an int or a tuple of up to three. Arguments are arrays, views, numbers and tensor
     descriptors.

@@ -155,10 +155,6 @@ def test_clusters_are_refused_where_the_target_has_none():
     assert "sm_80 has clusters of at most 1" in error.message
 
 
-def test_overflow_checks_are_refused():
-    assert code(lambda: scale[1](X, Y, 8, sanitize_overflow=True)) == "launch-overflow"
-
-
 def test_what_is_no_stream():
     assert code(lambda: scale[1](X, Y, 8, stream="default")) == "launch-stream"
 

@@ -154,12 +154,6 @@ CLUSTERS = row(
     "num_ctas={num_ctas} of {name} needs a cluster of {num_ctas} blocks, but {target} has clusters of at most {most}",
     "launch with num_ctas={most}, or on a GPU that has clusters (sm_90a and later)",
 )
-OVERFLOW = row(
-    "launch-overflow",
-    LaunchError,
-    "sanitize_overflow of {name} requests checks of integer overflow on the GPU, which weft does not support",
-    "run the kernel on host arrays: the simulator reports an address computed from an integer that wrapped",
-)
 STREAM = row(
     "launch-stream",
     LaunchError,

@@ -17,8 +17,9 @@ def print_(*values: Value, prefix: str, hex: bool = False, coordinates: int = 0)
 
 
 @op("debug.assert", effects=IO)
-def assert_(condition: Value, mask: Value | None, message: str) -> None:
-    """Stop the kernel with `message` unless the condition holds for every element where the mask does."""
+def assert_(condition: Value, mask: Value | None, message: str, always: bool = False) -> None:
+    """Stop the kernel with `message` unless the condition holds for every element where the mask does; on a GPU in debug
+    builds, or `always`."""
     boolean(condition)
     boolean(mask)
     same_form(condition, mask)

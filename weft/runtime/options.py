@@ -8,7 +8,7 @@ from typing import Any
 
 from weft import settings
 from weft.errors import fail
-from weft.errors.launch import BLOCK_CLUSTER, BLOCK_WARPS, OPTION_VALUE, OVERFLOW
+from weft.errors.launch import BLOCK_CLUSTER, BLOCK_WARPS, OPTION_VALUE
 from weft.plain import truth, whole
 from weft.runtime.compiled import WARP_SIZE, Options
 from weft.runtime.grid import block_of
@@ -24,7 +24,7 @@ def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: 
     """The options of a launch. `given` has a value for each of `weft.runtime.binder.COMPILE_OPTIONS`.
 
     `debug` is the kernel's default; without it that of the settings applies. Raises LaunchError: launch-option-value,
-    launch-overflow, and for a thread block launch-block-warps, launch-block-cluster.
+    and for a thread block launch-block-warps, launch-block-cluster.
     """
     value = dict(given)
     for option in _NUMBERS:
@@ -34,8 +34,6 @@ def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: 
     if value["block"] is not None:
         value.update(_threads(kernel, value))
     value["sanitize_overflow"] = truth_of(kernel, "sanitize_overflow", value["sanitize_overflow"])
-    if value["sanitize_overflow"]:
-        raise fail(OVERFLOW, name=kernel)
     if value["debug"] is None:
         value["debug"] = settings.current().debug if debug is None else debug
     value["debug"] = truth_of(kernel, "debug", value["debug"])

@@ -46,8 +46,10 @@ def _array(lo: Lowering, value: Value, registers: tuple[int, ...], count: int) -
 
 
 def assert_(lo: Lowering, op: Op) -> None:
-    """Each thread checks the registers that it holds, in a debug build only. The simulator checks tile IR in any build."""
-    if not lo.source.attrs.debug:
+    """Each thread checks the registers that it holds, in a debug build or `always`.
+
+    The simulator checks tile IR in any build."""
+    if not (lo.source.attrs.debug or op.attrs["always"]):
         return
     condition, mask = op.operands
     assert condition is not None
