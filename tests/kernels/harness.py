@@ -179,7 +179,7 @@ def copied(value: Any) -> Any:
 
 
 def agree(what: str, first: list[Any], second: list[Any]) -> None:
-    """Arrays hold the same bits, NaNs aside (their payloads are nobody's promise)."""
+    """Arrays hold the same bits, NaNs aside (whose payloads are unspecified)."""
     for number, (a, b) in enumerate(zip(first, second, strict=True)):
         if isinstance(a, np.ndarray):
             same(a, b, f"{what} disagree about argument {number}")

@@ -154,7 +154,7 @@ def test_ordered_loads_are_kept_and_stay_where_they_are(run):
     assert [each.removesuffix(";") for each in found] == [
         "ld.acquire.gpu.global.b32", "ld.global.b32", "st.global.b32", "st.release.gpu.global.b32", "ld.relaxed.sys.global.b32",
     ]  # fmt: skip
-    # Of the acquire whose value nobody needs the machine code keeps what makes it one: the first-level cache is invalidated.
+    # Of an acquire whose value is unused the machine code keeps what makes it one: the first-level cache is invalidated.
     assert "CCTL.IVALL" in compiled.asm["sass"]
 
 

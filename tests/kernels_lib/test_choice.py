@@ -1,4 +1,4 @@
-"""What is chosen where nobody asks: configurations that work, by a model that knows small from large."""
+"""The default configuration: one that works, chosen by a model that distinguishes small from large problems."""
 
 from __future__ import annotations
 

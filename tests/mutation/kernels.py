@@ -31,7 +31,7 @@ def transpose(src, dst, steps, XBLOCK: gl.constexpr, layout: gl.constexpr, smem:
 def copy_for_others(
     src, dst, steps, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, along: gl.constexpr, across: gl.constexpr, smem: gl.constexpr
 ):  # fmt: skip
-    """Two tiles that are read by other threads than those that copied them. The last copy is nobody's."""
+    """Two tiles that are read by other threads than those that copied them. No thread reads the last copy."""
     tiles = gl.allocate_shared_memory(src.dtype.element_ty, [2, XBLOCK, YBLOCK], smem)
     cols = steps * YBLOCK
     async_copy.async_copy_global_to_shared(tiles.index(0), src + tile_of(0, 0, cols, XBLOCK, YBLOCK, along))

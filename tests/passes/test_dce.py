@@ -143,7 +143,7 @@ def test_results_of_branches():
 
 
 def test_values_that_a_while_carries():
-    """Of three values one decides, one is a result, and one does nothing; a constant is passed on for nobody."""
+    """Of three values one decides, one is a result, and one does nothing; an unused constant is carried."""
     k = Kernel()
     with k.build.region([I32] * 3, ["go", "sum", "dead"]) as before:
         go, total, dead = before.args

@@ -74,7 +74,7 @@ def test_handles_do_not_belong_into_the_lowered_stage():
         verify(func)
 
 
-# What is computed twice, and what nobody needs
+# Equal computations, and unused ones
 
 
 def test_allocations_are_kept_apart_and_views_are_not():

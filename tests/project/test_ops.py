@@ -1,4 +1,4 @@
-"""The table of operations is complete: nobody can add one and forget what it means, does or becomes."""
+"""The table of operations is complete: an operation without a rule of the simulator, lowering or CUDA is named."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def test_warps_that_hold_the_same_store_it_once():
 
 
 def test_a_slice_reads_each_element_once():
-    """Threads without elements of their own load what others do, and nobody stores it twice."""
+    """Threads without elements of their own load what others do, and no element is stored twice."""
     k = tile_kernel()
     smem = alloc(k, float32, (16, 16), PLAIN)
     part = k.emit(shared.slice, smem, start=8, length=8, dim=0)

@@ -70,10 +70,10 @@ def test_a_wait_for_nobody_lets_another_accumulator_pass():
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        # Somebody reads what the wait gives.
+        # The result of the wait is read.
         (lambda k: (w := k.waited(k.start(k.x)), k.start(w), k.show(w)), "P w0 P"),
         (lambda k: (w := k.waited(k.start(k.x)), k.emit(arith.add, w, w), k.start(w)), "P w0 P"),
-        # The product adds to one of two accumulators, and somebody reads the other.
+        # The MMA adds to one of two accumulators, and the other is read.
         (lambda k: (w := k.waited(k.start(k.x), k.start(k.y)), k.start(w[0]), k.show(w[1])), "P P w0 P"),
         # What comes between may rely on the wait.
         (lambda k: (w := k.waited(k.start(k.x)), k.barrier(), k.start(w)), "P w0 P"),

@@ -52,7 +52,7 @@ def tile(layout: gl.constexpr):
     return rows[:, None] * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))[None, :]
 
 
-# Copies that read while somebody writes
+# Copies that read while a thread writes
 
 
 @weft.jit(sync="none")

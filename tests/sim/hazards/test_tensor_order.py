@@ -1,4 +1,4 @@
-"""Products and copies of one thread: which follow one another, and which do so only after a commit that somebody waits for."""
+"""Products and copies of one thread: which are ordered, and which are so only after a wait for a commit."""
 
 from __future__ import annotations
 

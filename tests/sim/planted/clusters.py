@@ -120,7 +120,7 @@ def arrives_without_waiting(src, out, layout: gl.constexpr, FIXED: gl.constexpr)
         mbarrier.wait(full, step & 1)
         total += buffer.load(layout)
         cluster.arrive()
-        # BUG: an arrival alone holds nobody up: the wait has to come before the next tile is sent.
+        # BUG: an arrival alone does not block: the wait has to come before the next tile is sent.
         if FIXED:
             cluster.wait()
     keep(out, total, layout)

@@ -29,7 +29,7 @@ def bars_of(slots: gl.constexpr, count: gl.constexpr):
 def produce_late(src, steps, buffers, full, empty, FIXED: gl.constexpr):
     for step in range(steps):
         slot = step % 2
-        # BUG: nobody has to give back a buffer that was never filled: the first wait is for the phase before the first.
+        # BUG: a buffer that was never filled needs no release: the first wait is for the phase before the first.
         mbarrier.wait(empty.index(slot), (step // 2 & 1) ^ (1 if FIXED else 0))  # HERE
         mbarrier.expect(full.index(slot), src.block_type.nbytes)
         tma.async_load(src, [0, step * 32], full.index(slot), buffers.index(slot))

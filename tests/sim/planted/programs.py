@@ -128,7 +128,7 @@ def meets_twice(out, data, count, layout: gl.constexpr, FIXED: gl.constexpr):
     for turn in gl.static_range(3):
         gl.store(data + turn % 2 * n * 128 + me * 128 + at, value)  # EARLIER, HERE
         gl.atomic_add(count, 1)
-        # BUG: the count is not reset, so that after the first turn nobody waits.
+        # BUG: the count is not reset, so that after the first round no program waits.
         while gl.load(count, sem="acquire") < (n * (turn + 1) if FIXED else n):
             pass
         value += gl.load(data + turn % 2 * n * 128 + (me + 1) % n * 128 + at)  # EARLIER, HERE

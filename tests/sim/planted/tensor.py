@@ -215,7 +215,7 @@ def answer_unwaited(out, layout: gl.constexpr, answer_layout: gl.constexpr, FIXE
         mbarrier.expect(bar, 16)
         clc.try_cancel(answer, bar)  # EARLIER
         gl.store(out + part * 128 + gl.arange(0, 128, layout), part)
-        # BUG: the phase is not flipped, so that from the second request on nobody waits for the answer.
+        # BUG: the phase is not flipped, so that from the second request on no thread waits for the response.
         mbarrier.wait(bar, phase)
         if FIXED:
             phase ^= 1

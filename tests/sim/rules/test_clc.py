@@ -180,7 +180,7 @@ def test_an_answer_is_overwritten_without_a_fence():
 
 
 def asking_again(wait: bool) -> Kernel:
-    """A kernel that asks twice; with `wait` it knows the first answer, which is none where nobody is left."""
+    """A kernel that requests twice; with `wait` it knows the first response, which is none if no program is left."""
     k = Asking()
     other = k.emit(shared.alloc, element=int64, shape=(2,), layout=PLAIN, tag=3, name="other")
     if wait:

@@ -33,7 +33,7 @@ def test_threads_of_a_block(block):
 
 
 def test_vectors_and_masks_at_the_edge():
-    """Vectors of four, the last one masked off, and its registers undefined: nobody minds until they count."""
+    """Vectors of four, the last one masked off, and its registers undefined: no hazard until they are used."""
     x, out = RNG.normal(size=120).astype(np.float32), np.zeros(128, np.float32)
 
     def kernel(stored):

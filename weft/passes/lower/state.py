@@ -85,6 +85,7 @@ class Lowering(Rebuilder):
             self.numbers[arg] = unknown(arg.type, multiple_of(given.divisible)).hull
         with self.at_entry():
             for arg, given in zip(args, self.source.params, strict=True):
+                # Fetches the cache line of the tensor map ahead of the first TMA instruction (PTX ISA, prefetch.tensormap).
                 if isinstance(arg.type, DescriptorType) and given in self.used:
                     self.emit(tma.prefetch, arg)
         body = self.copy_region(self.source.body, args)

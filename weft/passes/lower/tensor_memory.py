@@ -38,6 +38,8 @@ def reserve(lo: Lowering) -> None:
     columns = lo.source.attrs.tensor_columns
     if not columns:
         return
+    # A `tcgen05.alloc` takes a power of two of at least 32 columns (PTX ISA, tcgen05.alloc): several would each round up, and
+    # the block could relinquish its permit only after the last.
     with lo.at_entry():
         room = lo.emit(shared.scratch, dtype=uint32, count=1, tag=lo.tag())
         lo.tensor_memory = lo.emit(
