@@ -82,7 +82,7 @@ def spelled(path: str) -> str:
     if name in language.__all__ and getattr(language, name) is shown_by(path):
         return f"gl.{name}"
     owner = module.rpartition(".")[2]
-    return f"{owner}.{name}" if owner in ("async_copy", "mbarrier", "tma", "cluster", "clc") else name
+    return f"{owner}.{name}" if owner in ("async_copy", "mbarrier", "tma", "cluster", "clc", "block") else name
 
 
 def summary(shown: object) -> str:

@@ -346,7 +346,7 @@ THREAD_MISTAKES = [
     Mistake("x = gl.cumsum(src[i])", "language-tile-needed", "gl.warp_prefix_sum(x)", "x = gl.warp_prefix_sum(src[i])"),
     # Indices and control flow
     Mistake(
-        "if i // 32 == 0:\n    dst[i] = gl.shuffle_down(src[i], 1)", "control-scope", "gl.warp_id()",
+        "if i // 16 == 0:\n    dst[i] = gl.shuffle_down(src[i], 1)", "control-scope", "gl.warp_id()",
         "if gl.warp_id() == 0:\n    dst[i] = gl.shuffle_down(src[i], 1)", mark="dst[i]",
     ),
     Mistake(

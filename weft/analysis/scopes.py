@@ -5,8 +5,9 @@
     %b = arith.cmp %l, %n                        thread scope
     control.if %b { sync.barrier }               an error: the barrier needs block-uniform control flow
 
-A result has the most divergent scope of its operands and of its operation's definition. A result of control flow also takes
-the scope of the condition: `x` after `if lane < 4: x = 1` is thread-divergent. `hints.uniform` asserts block scope. Each
+A result has the most divergent scope of its operands and of its operation's definition, or a less divergent one that
+`weft.analysis.lanes` proves: `thread // 32` has warp scope. A result of control flow also takes the scope of the condition: `x`
+after `if lane < 4: x = 1` is thread-divergent. `hints.uniform` asserts block or warp scope. Each
 operation declares the scope of control flow that it needs; operations on tiles, and writes of tiles to global memory, need
 block-uniform control flow.
 """
@@ -16,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from weft.analysis import lanes
+from weft.analysis.facts import ValueFacts, facts
 from weft.analysis.flow import LOOPS, PARALLEL, STRUCTURED, Edge, Values, decides
+from weft.analysis.lanes import ANY, WARP, Spread, scope_of, spread_of
 from weft.errors import Loc, fail
 from weft.errors import compiler as errors
 from weft.errors.asynchronous import OPERAND_SCOPE
@@ -47,7 +51,10 @@ SPELLED: dict[OpDef, str] = {
 """The author's spelling of operations that are often found under a divergent condition."""
 _TOGETHER = "let all threads reach it: put what some skip under an if instead of returning early; or decide with "
 _ROUNDS = "let all threads run the same number of iterations, with what some skip under an if; or take bounds from "
-_OF_WARPS = "a value that a whole warp shares, such as gl.warp_id() in place of gl.thread_idx.x // 32"
+_OF_WARPS = (
+    "values that all threads of a warp share, such as gl.warp_id(), gl.thread_idx.x // 32, or a comparison of gl.thread_idx.x "
+    'with a multiple of 32; if all threads of each warp are known to have one value, claim so with gl.uniform(x, "warp")'
+)
 _OF_BLOCKS = (
     "values that the whole block shares, such as parameters and gl.program_id(0); if all threads are known to have one value, "
     "claim so with gl.uniform(x)"
@@ -86,7 +93,7 @@ def scopes(func: Func) -> dict[Value, Scope]:
     for op, standing in analysis.standing.items():
         _check(op, standing)
         _check_operands(op, analysis)
-    return {value: scope for value, scope in analysis.known.items() if isinstance(value.type, ScalarType)}
+    return {value: scope_of(spread) for value, spread in analysis.known.items() if isinstance(value.type, ScalarType)}
 
 
 def divided(func: Func) -> frozenset[Op]:
@@ -96,8 +103,8 @@ def divided(func: Func) -> frozenset[Op]:
 
 
 def _analysed(func: Func) -> _Analysis:
-    analysis = _Analysis()
-    analysis.known.update(dict.fromkeys(func.params, BLOCK))
+    analysis = _Analysis(func)
+    analysis.known.update(dict.fromkeys(func.params, lanes.BLOCK))
     analysis.run(func.body, Control())
     return analysis
 
@@ -106,10 +113,10 @@ def _join(*found: Scope) -> Scope:
     return SCOPES[max(map(SCOPES.index, found), default=0)]
 
 
-def _of_type(type: Type, scope: Scope) -> Scope:
+def _of_type(type: Type, spread: Spread) -> Spread:
     if isinstance(type, LocalType):
-        return THREAD
-    return scope if isinstance(type, NARROW) else BLOCK
+        return ANY
+    return spread if isinstance(type, NARROW) else lanes.BLOCK
 
 
 def _needs(op: Op) -> Scope:
@@ -125,7 +132,8 @@ def _check(op: Op, standing: Control) -> None:
         return
     related = (("the condition", standing.loc),) if standing.loc is not None else ()
     raise fail(
-        errors.SCOPE, loc=op.loc, related=related, what=SPELLED.get(op.kind, op.name), needs=needs, scope=standing.scope,
+        errors.SCOPE, loc=op.loc, related=related, what=op.attrs.get("of") or SPELLED.get(op.kind, op.name),
+        needs=needs, scope=standing.scope,
         instead=_INSTEAD[needs, standing.in_loop],
     )  # fmt: skip
 
@@ -136,31 +144,41 @@ def _check_operands(op: Op, analysis: _Analysis) -> None:
     once = op.kind.needs == BLOCK and not op.regions
     for value in op.uses:
         one = isinstance(value.type, HANDLES) or (once and isinstance(value.type, ScalarType))
-        if one and not op.kind.terminator and analysis.known[value] != BLOCK:
+        if one and not op.kind.terminator and analysis.known[value] != lanes.BLOCK:
             name = repr(value.name) if value.name else f"a value of {value.type}"
-            raise fail(OPERAND_SCOPE, loc=op.loc, what=op.name, value=name, scope=analysis.known[value])
+            raise fail(OPERAND_SCOPE, loc=op.loc, what=op.name, value=name, scope=scope_of(analysis.known[value]))
 
 
-class _Analysis(Values[Scope, Control]):
-    """The forward analysis. `known` maps values to scopes, `standing` maps operations to the control flow around them."""
+class _Analysis(Values[Spread, Control]):
+    """The forward analysis. `known` maps values to spreads, `standing` maps operations to the control flow around them."""
 
-    def __init__(self) -> None:
+    def __init__(self, func: Func) -> None:
         super().__init__()
         self.standing: dict[Op, Control] = {}
+        self._func = func
+        self._facts: ValueFacts | None = None
 
     def visit(self, op: Op, context: Control) -> None:
-        """The most divergent scope of the operands and of the operation's definition."""
+        """The widest spread of the operands and of the operation's definition, or less where `weft.analysis.lanes` says so."""
         self.standing[op] = context
-        self._set(op.results, BLOCK if op.kind is hints.uniform else _join(op.kind.scope, *self._of(op.uses)))
+        kind, given = op.kind, self._of(op.uses)
+        spread = max(given, default=lanes.BLOCK)
+        if kind is hints.uniform:
+            spread = min(spread, spread_of(op.attrs["scope"]))
+        elif spread > WARP:
+            spread = lanes.spread_after(op, given, self._values) if op.results else ANY
+        else:
+            spread = max(spread, lanes.STARTS.get(kind, spread_of(kind.scope)))
+        self._set(op.results, spread)
 
-    def join(self, value: Value, old: Scope, new: Scope, number: int) -> Scope:
+    def join(self, value: Value, old: Spread, new: Spread, number: int) -> Spread:
         """The more divergent one."""
-        return _of_type(value.type, _join(old, new))
+        return _of_type(value.type, max(old, new))
 
-    def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> Scope:
+    def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> Spread:
         """A value that leaves a region is at least as divergent as the condition or trip count of the region."""
-        scope = self.known[value]
-        return scope if edge.source is None else _of_type(value.type, _join(scope, self._decided(op)))
+        spread = self.known[value]
+        return spread if edge.source is None else _of_type(value.type, max(spread, self._decided(op)))
 
     def through(self, op: Op, context: Control) -> None:
         """Record the control flow around an operation with regions; worker partitions may use block-uniform values only."""
@@ -175,7 +193,7 @@ class _Analysis(Values[Scope, Control]):
             if op.kind is control.for_:
                 self._set(region.args[:1], self._decided(op))
             elif op.kind not in STRUCTURED:
-                self._set(region.args, THREAD)
+                self._set(region.args, ANY)
 
     def within(self, op: Op, number: int, context: Control) -> Control:
         """Inside a partition, block scope means uniform across the partition, so its context is the one around it."""
@@ -184,29 +202,37 @@ class _Analysis(Values[Scope, Control]):
         if op.kind not in STRUCTURED:
             return context.under(THREAD, op.loc)
         loc = op.regions[0].terminator.loc if op.kind is control.while_ else op.loc
-        return context.under(self._decided(op), loc, in_loop=op.kind in LOOPS)
+        return context.under(scope_of(self._decided(op)), loc, in_loop=op.kind in LOOPS)
 
     def end(self, op: Op, context: Control) -> None:
         """The result of an elementwise function is a tile, or a scalar that all threads share."""
         if op.kind not in STRUCTURED:
-            self._set(op.results, BLOCK)
+            self._set(op.results, lanes.BLOCK)
 
-    def _decided(self, op: Op) -> Scope:
-        return _join(*self._of(value for value in decides(op) if value in self.known))
+    def _decided(self, op: Op) -> Spread:
+        """The spread of a condition or of a loop's bounds: what depends on one that differs in some bits may differ in all."""
+        spread = max(self._of(value for value in decides(op) if value in self.known), default=lanes.BLOCK)
+        return spread if spread <= WARP else ANY
 
-    def _of(self, values: Iterable[Value]) -> tuple[Scope, ...]:
-        """The scopes of values; tiles have block scope."""
+    def _of(self, values: Iterable[Value]) -> tuple[Spread, ...]:
+        """The spreads of values; tiles have block scope."""
         return tuple([self.known[value] for value in values])
 
-    def _set(self, values: Iterable[Value], scope: Scope) -> None:
-        """Give several values the same scope."""
-        self.known.update((value, _of_type(value.type, scope)) for value in values)
+    def _set(self, values: Iterable[Value], spread: Spread) -> None:
+        """Give several values the same spread."""
+        self.known.update((value, _of_type(value.type, spread)) for value in values)
+
+    def _values(self) -> ValueFacts:
+        """The facts of the function's integers, which few functions need here."""
+        if self._facts is None:
+            self._facts = facts(self._func)
+        return self._facts
 
     def _check_workers(self, op: Op) -> None:
         for worker in op.regions[1:]:
             for inner in walk(worker):
                 for value in inner.uses:
-                    scope = self.known.get(value, BLOCK)
-                    if scope != BLOCK:
+                    spread = self.known.get(value, lanes.BLOCK)
+                    if spread != lanes.BLOCK:
                         name = repr(value.name) if value.name else f"a value of {value.type}"
-                        raise fail(WORKER_SCOPE, loc=inner.loc, value=name, scope=scope)
+                        raise fail(WORKER_SCOPE, loc=inner.loc, value=name, scope=scope_of(spread))

@@ -203,9 +203,9 @@ HINT = row(
 NOT_UNIFORM = row(
     "hazard-not-uniform",
     BrokenPromise,
-    "program {program}: {what} must be equal in all threads of the block, but {first} has {first_value} "
+    "program {program}: {what} must be equal in all threads of {scope}, but {first} has {first_value} "
     "and {second} has {second_value}",
-    "compute it from values that are uniform in the block",
+    "compute it from values that are uniform there",
 )
 ASSERTION = row(
     "hazard-assertion",

@@ -67,6 +67,12 @@ SHAPE_INDEX = row(
     ".shape[{key}] of {got}, which has no dimensions{why}",
     "{instead}",
 )
+UNIFORM_SCOPE = row(
+    "language-uniform-scope",
+    CompilationError,
+    "gl.uniform claims that a value is equal in the threads of a block or of a warp, not of {scope}",
+    'write gl.uniform(x) for the block, or gl.uniform(x, "warp") for each warp',
+)
 SCALAR_NEEDED = row(
     "language-scalar-needed",
     CompilationError,

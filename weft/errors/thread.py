@@ -12,6 +12,12 @@ BLOCK = row(
     "{what} in a kernel launched without block=: its {threads} threads are numbered along x only",
     "launch it as kernel[grid](..., block=(x, y)), or use x alone",
 )
+BLOCK_SIZE = row(
+    "thread-block-size",
+    CompilationError,
+    "{what} is told of a block of {given} threads, but the kernel is launched with {threads}",
+    "leave block_size out: the launch sets it",
+)
 PER_THREAD = row(
     "thread-value-needed",
     CompilationError,

@@ -7,7 +7,7 @@ package neither reads Python source nor generates code.
 
 from typing import TYPE_CHECKING
 
-from weft.language import extra, math, nvidia
+from weft.language import block, extra, math, nvidia, warp
 from weft.language.aggregate import aggregate
 from weft.language.arith import (
     PropagateNan,
@@ -206,8 +206,8 @@ __all__ = [
     "copy_dram_to_local", "copy_dram_to_sram", "copy_dram_to_sram_async", "copy_local_to_dram", "copy_local_to_shared",
     "copy_sram_to_dram", "copy_sram_to_local", "outer_product_acc",
     # Threads
-    "SIMD", "WARP_SIZE", "async_copy_wait_all", "block_dim", "block_idx", "global_idx", "grid_dim", "shuffle_down",
-    "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "syncwarp", "thread_idx", "warp_broadcast", "warp_max",
+    "SIMD", "WARP_SIZE", "async_copy_wait_all", "block", "block_dim", "block_idx", "global_idx", "grid_dim", "shuffle_down",
+    "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "syncwarp", "thread_idx", "warp", "warp_broadcast", "warp_max",
     "warp_min", "warp_prefix_sum", "warp_sum",
     # Shared memory, and what one vendor's GPUs have
     "allocate_shared_memory", "bank_conflicts", "nvidia", "shared_memory_descriptor", "shared_memory_descriptor_type",

@@ -52,17 +52,19 @@ def lane_id() -> tensor:
 
 
 @builtin
-def uniform(x: Any) -> Any:
-    """Assert that a scalar is uniform, that is equal in all threads of the block; the simulator checks it.
+def uniform(x: Any, scope: str = "block") -> Any:
+    """Assert that a scalar is uniform, that is equal in all threads of the block, or with `scope="warp"` of each warp; the
+    simulator checks it.
 
-
-    Raises language-scalar-needed.
+    Raises language-scalar-needed, language-uniform-scope.
     """
+    if scope not in ("block", "warp"):
+        raise fail(errors.UNIFORM_SCOPE, scope=repr(scope))
     if not isinstance(x, tensor):
         return x
     if not x.is_scalar:
         raise fail(errors.SCALAR_NEEDED, what="uniform", got=name_of(x))
-    return apply(hints.uniform, x)
+    return apply(hints.uniform, x, scope=scope)
 
 
 @builtin

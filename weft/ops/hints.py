@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from weft.ir.core import Effect, Value
 from weft.ir.define import op
 from weft.ir.types import Type
@@ -24,6 +26,6 @@ def assume(condition: Value) -> None:
 
 
 @op("hints.uniform", elementwise=True)
-def uniform(x: Value) -> Type:
-    """The same scalar, which the author asserts to be uniform across the block; the simulator checks it."""
+def uniform(x: Value, scope: Literal["block", "warp"] = "block") -> Type:
+    """The same scalar, which the author asserts to be uniform across the block or each warp; the simulator checks it."""
     return x.type

@@ -8,10 +8,11 @@ from weft.ops.check import require
 
 
 @op("sync.barrier", effects=(Effect("sync", "threads"),), needs="block")
-def barrier(reason: str = "") -> None:
+def barrier(reason: str = "", of: str = "") -> None:
     """Barrier of the threads of the block (of the partition); orders their shared and global accesses.
 
-    `reason` says why `insert_sync` inserted it; it is empty for the author's."""
+    `reason` says why `insert_sync` inserted it; it is empty for the author's. `of` is the function of the language that the
+    barrier is a part of."""
 
 
 @op("sync.fence_async", effects=(Effect("sync", "shared", proxy="async"),), needs="block")

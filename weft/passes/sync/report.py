@@ -67,7 +67,7 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
     found: list[Sync] = []
     for op, warps in run_by(lowered):
         if op.kind in KINDS:
-            needed = not vain or (op.kind, op.loc) in used
+            needed = not vain or bool(op.attrs.get("of")) or (op.kind, op.loc) in used
             found.append(Sync(KINDS[op.kind], op.loc, op.attrs["reason"], needed))
         elif op.kind is tcgen05.fence:
             found.append(Sync(FENCES[op.attrs["before"]], op.loc, op.attrs["reason"]))

@@ -120,7 +120,7 @@ class Machine:
 
     def ordered(self, op: Op, useful: bool) -> None:
         """Record whether a barrier or fence of the author had anything to order."""
-        if not op.attrs.get("reason"):
+        if not op.attrs.get("reason") and not op.attrs.get("of"):
             runs, idle = self.idle.get(op, (0, 0))
             self.idle[op] = runs + 1, idle + (not useful)
 
@@ -322,12 +322,31 @@ class Task:
         flat = data.array.ravel()[chosen]
         differs = np.flatnonzero(bits_of(flat) != bits_of(flat[0]))
         if differs.size:
-            second = int(differs[0])
-            raise self.fail(
-                hazard.NOT_UNIFORM, op, what=what, first=self.names.thread(int(chosen[0])), first_value=flat[0],
-                second=self.names.thread(int(chosen[second])), second_value=flat[second],
-            )  # fmt: skip
+            raise self._differing(op, what, "the block", data, int(chosen[0]), int(chosen[differs[0]]))
         return Data(flat[0])
+
+    def warp_uniform(self, op: Op, data: Data, what: str) -> Data:
+        """A scalar that must be uniform over the active threads of each warp. Raises BrokenPromise."""
+        if data.array.ndim == 0:
+            return data
+        self.demand(op, data, what)
+        active = np.broadcast_to(True if self.active is None else self.active, data.array.shape)
+        chosen = np.flatnonzero(active)
+        warps, firsts = np.unique(chosen // WARP_SIZE, return_index=True)
+        first = chosen[firsts[np.searchsorted(warps, chosen // WARP_SIZE)]]
+        bits = bits_of(data.array.ravel())
+        differs = np.flatnonzero(bits[chosen] != bits[first])
+        if differs.size:
+            at = int(differs[0])
+            raise self._differing(op, what, "a warp", data, int(first[at]), int(chosen[at]))
+        return data
+
+    def _differing(self, op: Op, what: str, scope: str, data: Data, first: int, second: int) -> UserError:
+        values, thread = data.array.ravel(), self.names.thread
+        return self.fail(
+            hazard.NOT_UNIFORM, op, what=what, scope=scope, first=thread(first), first_value=values[first],
+            second=thread(second), second_value=values[second],
+        )  # fmt: skip
 
 
 def _both(first: Array | None, second: Array | None) -> Array | None:

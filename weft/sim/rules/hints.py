@@ -73,4 +73,5 @@ def _assume(task: Task, op: Op, condition: Data) -> None:
 
 @rule(hints.uniform)
 def _uniform(task: Task, op: Op, x: Data) -> Data:
-    return task.uniform(op, x, "a value claimed to be uniform")
+    check = task.uniform if op.attrs["scope"] == "block" else task.warp_uniform
+    return check(op, x, "a value claimed to be uniform")

@@ -1,0 +1,157 @@
+"""`gl.block` and `gl.warp` in kernels of threads, and the guards around them that hold for whole warps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from tests.kernels.harness import Viewed, poison, same
+from weft import language as gl
+from weft.errors import UserError
+
+
+@weft.jit
+def reductions(out, x):
+    i = gl.thread_idx.x
+    v = x[i]
+    total = gl.block.sum(v)
+    out[0, i] = total
+    out[1, i] = gl.block.max(val=v, block_size=gl.block_dim.x)
+    out[2, i] = gl.block.min(v, broadcast=False)
+    out[3, i] = gl.block.prefix_sum(v)
+    out[4, i] = gl.block.prefix_sum(v, exclusive=True)
+    out[5, i] = gl.block.broadcast(v, 7)
+    if total > 0:
+        out[6, i] = gl.block.sum(gl.thread_idx.x)
+
+
+@pytest.mark.parametrize(("dtype", "threads"), [(np.int32, 32), (np.int32, 256), (np.float32, 96), (np.float16, 64)])
+def test_reductions(run, rng, dtype, threads):
+    x = rng.integers(1, 9, threads).astype(dtype)
+    out = poison((7, threads), dtype)
+    run(reductions, 1, Viewed(out), Viewed(x), block=threads)
+    sums = np.cumsum(x, dtype=dtype)
+    want = [sums[-1], x.max(), x.min(), sums, sums - x, x[7], np.arange(threads).sum()]
+    same(out, np.stack([np.broadcast_to(np.asarray(row, dtype), threads) for row in want]))
+
+
+@weft.jit
+def in_loops(out, x, ROUNDS: gl.constexpr):
+    i = gl.thread_idx.x
+    found = x[i]
+    for k in range(ROUNDS):
+        found = gl.block.sum(found) - gl.block.broadcast(found, k) - found
+    out[i] = found
+
+
+def test_in_a_loop(run, rng):
+    x, out = rng.integers(-9, 9, 64).astype(np.int32), poison(64, np.int32)
+    run(in_loops, 1, Viewed(out), Viewed(x), 3, block=64)
+    for k in range(3):
+        x = x.sum(dtype=np.int32) - x[k] - x
+    same(out, x)
+
+
+@weft.jit
+def of_vectors(out, x):
+    i = 4 * gl.thread_idx.x
+    v = x.load[4](i)
+    out.store(i, gl.block.sum(v) + gl.block.broadcast(v, 33) + gl.block.prefix_sum(v, exclusive=True))
+
+
+def test_vectors(run, rng):
+    x, out = rng.integers(-9, 9, (64, 4)).astype(np.int32), poison(256, np.int32)
+    run(of_vectors, 1, Viewed(out), Viewed(x.reshape(-1)), block=64)
+    same(out.reshape(64, 4), x.sum(0, dtype=np.int32) + x[33] + np.cumsum(x, 0, dtype=np.int32) - x)
+
+
+@weft.jit
+def guarded(out, x):
+    i = gl.global_idx.x
+    if i < x.dim(0):
+        out[0, i] = gl.warp.sum(x[i])
+        if i // 32 % 2 == 1:
+            out[0, i] = gl.warp.max(x[i])
+        if gl.thread_idx.x < 64:
+            gl.syncwarp()
+            out[1, i] = gl.warp.shuffle_down(x[i], 1)
+        else:
+            out[1, i] = gl.warp.prefix_sum(x[i], exclusive=True)
+        if gl.warp.broadcast(x[i]) > 0:
+            out[2, i] = gl.warp.shuffle_xor(x[i], 1) + gl.warp.min(x[i])
+        else:
+            out[2, i] = gl.warp.shuffle_idx(x[i], 5) + gl.warp.shuffle_up(x[i], 2)
+
+
+def test_guards_of_whole_warps(run, rng):
+    x, out = rng.integers(-9, 9, 160).astype(np.int32), poison((3, 160), np.int32)
+    run(guarded, 2, Viewed(out), Viewed(x), block=96)
+    want = np.empty_like(out)
+    lane = np.arange(32)
+    for warp, v in enumerate(x.reshape(5, 32)):
+        part = slice(32 * warp, 32 * warp + 32)
+        want[0, part] = v.max() if warp % 2 else v.sum()
+        want[1, part] = v[np.minimum(lane + 1, 31)] if warp % 3 < 2 else np.cumsum(v) - v
+        want[2, part] = v[lane ^ 1] + v.min() if v[0] > 0 else v[5] + v[np.where(lane < 2, lane, lane - 2)]
+    same(out, want)
+
+
+@weft.jit
+def claimed(out, x, n):
+    i = gl.thread_idx.x
+    if gl.uniform(i < n, "warp"):
+        out[i] = gl.warp.sum(x[i])
+
+
+def test_a_claim_for_each_warp(run, rng):
+    x, out = rng.integers(-9, 9, 128).astype(np.int32), np.zeros(128, np.int32)
+    run(claimed, 1, Viewed(out), Viewed(x), 96, block=128)
+    same(out, np.append(np.repeat(x[:96].reshape(3, 32).sum(1), 32), np.zeros(32)).astype(np.int32))
+
+
+def test_a_false_claim():
+    with pytest.raises(UserError) as caught:
+        claimed[1](*(weft.LayoutTensor(np.zeros(128, np.int32)) for _ in range(2)), 80, block=128)
+    assert caught.value.code == "hazard-not-uniform"
+    assert "in all threads of a warp, but thread (64, 0, 0) has True and thread (80, 0, 0) has False" in str(
+        caught.value
+    )
+
+
+@weft.jit
+def scoped(out):
+    out[gl.thread_idx.x] = gl.uniform(0.0, "grid")
+
+
+@weft.jit
+def sized(out):
+    out[gl.thread_idx.x] = gl.block.sum(1.0, block_size=64)
+
+
+@weft.jit
+def divergent(out):
+    if gl.thread_idx.x < 32:
+        out[gl.thread_idx.x] = gl.block.sum(1.0)
+
+
+@weft.jit
+def split_warps(out):
+    if gl.thread_idx.x < 40:
+        out[gl.thread_idx.x] = gl.warp.sum(1.0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "code", "text"),
+    [
+        (scoped, "language-uniform-scope", "not of 'grid'"),
+        (sized, "thread-block-size", "a block of 64 threads, but the kernel is launched with 128"),
+        (divergent, "control-scope", "gl.block.sum must be executed by the whole block"),
+        (split_warps, "control-scope", "a shuffle must be executed by the whole warp"),
+    ],
+)
+def test_mistakes(kernel, code, text):
+    with pytest.raises(UserError) as caught:
+        kernel[1](weft.LayoutTensor(np.zeros(128, np.float32)), block=128)
+    assert caught.value.code == code
+    assert text in str(caught.value)
