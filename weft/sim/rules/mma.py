@@ -167,7 +167,7 @@ def _warp(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     for operand in (a, b, acc):
         task.demand(op, operand, SINK)
     left, right, result = (_element(value) for value in op.operands[:3])
-    order = k_order(tile(next(op.uses)).layout, a.array.shape, 1, left.bits)
+    order = k_order(tile(op.uses[0]).layout, a.array.shape, 1, left.bits)
     assert order is not None, "the language accepts operands in the instruction's fragments only"
     return Data(multiply(a.array[:, list(order)], b.array[list(order)], acc.array, left, right, result))
 
