@@ -15,30 +15,30 @@ from weft.ir.define import op, reads
 from weft.ir.types import ScalarType, SharedArrayType, Type, int1, int32, int64
 from weft.ops.check import barrier, require, scalar, shared
 
-ANSWER_BYTES = 16
+RESPONSE_BYTES = 16
 """The size and alignment of a response in bytes."""
 
-ASKS = (
+REQUEST = (
     Effect("write", "shared", "result", "async", "mbarrier", by="elected"),
     Effect("update", "shared", "bar", "async", by="elected"),
 )
 
 
-@op("clc.try_cancel", effects=ASKS, needs="block")
+@op("clc.try_cancel", effects=REQUEST, needs="block")
 def try_cancel(result: Value, bar: Value, multicast: bool = False) -> None:
     """Request to cancel a program that has not been launched. The response, two int64, is written to `result` asynchronously;
     its bytes complete on the mbarrier.
 
     In a cluster the first block issues one request for all blocks. With `multicast` the response is written to the memory of
     each block and completes on each block's mbarrier."""
-    _answer(result)
+    _check_response(result)
     barrier(bar)
 
 
 @op("clc.load", effects=(reads("result", "shared"),), needs="block")
 def load(result: Value) -> tuple[Type, ...]:
     """A response that has arrived, as two scalars."""
-    _answer(result)
+    _check_response(result)
     return ScalarType(int64), ScalarType(int64)
 
 
@@ -57,7 +57,7 @@ def program_id(low: Value, high: Value, dim: int) -> Type:
     return ScalarType(int32)
 
 
-def _answer(result: Value) -> None:
+def _check_response(result: Value) -> None:
     t = result.type
     if isinstance(t, SharedArrayType):
         require((t.element, t.count) == (int64, 2), "a response is two int64, not {}", t)

@@ -23,7 +23,7 @@ def stealing(num_ctas: int = 1, multicast: bool = False) -> Func:
         k.emit(control.condition, before.args[1], before.args[0])
     with k.region([ScalarType(int32)], ["i"]) as body:
         (i,) = body.args
-        k.emit(mbarrier.expect, bar, None, bytes=clc.ANSWER_BYTES)
+        k.emit(mbarrier.expect, bar, None, bytes=clc.RESPONSE_BYTES)
         k.emit(clc.try_cancel, answer, bar, multicast=multicast)
         k.emit(mbarrier.wait, bar, k.emit(arith.and_, i, k.number(1)), None)
         halves = k.emit(clc.load, answer)
@@ -38,12 +38,12 @@ def stealing(num_ctas: int = 1, multicast: bool = False) -> Func:
 
 
 @pytest.mark.parametrize("num_ctas", [1, 2])
-def test_an_answer_reads_well(num_ctas):
-    """The request shares the branch of its barrier's bytes. Who has read an answer says so to the async proxy, which brings the
-    next one. Blocks are counted along x, programs are clusters of them."""
+def test_the_text_of_a_response(num_ctas):
+    """The request shares the branch of its barrier's bytes. A thread that has read a response executes a proxy fence, since the
+    async proxy writes the next one. Blocks are counted along x, programs are clusters of them."""
     text = re.sub(r" *#line.*\n", "", text_of(stealing(num_ctas), ARCH))
     assert "if (warp == 0 && elect_one()) { mbar_expect(bars, 16); clc_try_cancel(result, bars); }" in text
-    assert "i64 answer[2];\n    load_shared_i64x2(answer, result);\n    fence_async();" in text
+    assert "i64 response[2];\n    load_shared_i64x2(response, result);\n    fence_async();" in text
     x = "(int)(clc_first_block_x(t_1, t_2) / 2)" if num_ctas == 2 else "(int)clc_first_block_x(t_1, t_2)"
     assert "= clc_is_canceled(t_1, t_2);" in text
     assert f"pid_0 = {x};" in text and "pid_1 = (int)clc_first_block_y(t_1, t_2);" in text

@@ -57,7 +57,7 @@ def refused(kernel: Any, code: str, use: str) -> CompilationError:
     assert error.loc is not None and list(error.loc.chain())[-1].source.strip() == use
     label, product = error.related[0]
     assert (
-        label == "the product starts here"
+        label == "the MMA was issued here"
         and product.source.strip() == "return warpgroup_mma(a, a, acc, is_async=True)"
     )
     return error

@@ -292,7 +292,7 @@ def test_accumulators_in_flight_have_no_value(fault, code, lines, words, order):
     compiled = compiled_for(accumulators, arguments, {})
     with pytest.raises(hazard.AccumulatorInFlight) as caught:
         run_stage(compiled.front.tile, accumulators, compiled, arguments, 1, **order)
-    refused(caught.value, code, "the product was started here", *words)
+    refused(caught.value, code, "the MMA was issued here", *words)
     assert len(caught.value.related) == lines
 
 

@@ -16,8 +16,8 @@ def _query(name: str, result: str, query: str, convert: str = "") -> Piece:
     """`name(low, high)`: decodes a response. `query` writes `%0`, or a predicate that `convert` converts."""
     return Piece(
         f"DEV {result} {name}(i64 low, i64 high) {{\n"
-        '  u32 x; asm("{\\n.reg .b128 answer;\\n.reg .pred p;\\nmov.b128 answer, {%1, %2};\\n"\n'
-        f'    "clusterlaunchcontrol.query_cancel.{query}, answer;\\n{convert}}}"\n'
+        '  u32 x; asm("{\\n.reg .b128 response;\\n.reg .pred p;\\nmov.b128 response, {%1, %2};\\n"\n'
+        f'    "clusterlaunchcontrol.query_cancel.{query}, response;\\n{convert}}}"\n'
         '    : "=r"(x) : "l"(low), "l"(high)); return x; }'
     )
 
@@ -50,14 +50,14 @@ def _try_cancel(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 @emits(clc.load)
 def _load(e: Emitter, op: Op) -> None:
     (result,) = op.uses
-    answer = e.names.fresh("answer")
-    e.out.bare(f"i64 {answer}[2];")
-    e.out.line(access.load(e, AccessFunction("shared", int64, 2), answer, e.at(result), None))
+    response = e.names.fresh("response")
+    e.out.bare(f"i64 {response}[2];")
+    e.out.line(access.load(e, AccessFunction("shared", int64, 2), response, e.at(result), None))
     # The next response is written through the async proxy, possibly requested by another warp or CTA. A proxy fence executed
     # there would not order this thread's reads of the buffer, so this thread executes one after its reads.
     e.out.line(f"{e.call('fence_async')};")
     for half, value in enumerate(op.results):
-        e.define(value, f"{answer}[{half}]")
+        e.define(value, f"{response}[{half}]")
 
 
 @spells(clc.is_canceled)

@@ -64,7 +64,7 @@ class _Stay(Watcher):
 
 def _error(row: Row, value: Value, flight: Flight, op: Op) -> UserError:
     """The error at an operation, with the lines at which the wgmma starts and at which its registers were claimed."""
-    places = [("the product starts here", flight.product.loc)]
+    places = [("the MMA was issued here", flight.product.loc)]
     if flight.taken is not None and flight.taken is not op:
         places.append(("it was handed on here", flight.taken.loc))
     related = tuple((label, loc) for label, loc in places if loc is not None)

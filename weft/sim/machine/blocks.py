@@ -14,7 +14,7 @@ from weft.ops import tcgen05
 from weft.sim.machine.agents import Agents, Groups, Pipe
 from weft.sim.machine.barriers import Agent, Barrier
 from weft.sim.machine.data import Data
-from weft.sim.machine.pending import Answer
+from weft.sim.machine.pending import Response
 from weft.sim.machine.tasks import Machine, Task, execute
 from weft.sim.memory.clocks import Clock, Released
 from weft.sim.memory.heap import Made
@@ -28,7 +28,7 @@ class Cluster:
     """One program: its coordinates in the grid, its number in start order, and its blocks.
 
     `slot` numbers the tasks of all blocks together. Each task has a clock, bulk groups, cp.async batches, wgmma groups, and a
-    pipe of tcgen05 operations. `rounds`: what each phase of the cluster's barrier published. `refused`: the answers of
+    pipe of tcgen05 operations. `rounds`: what each phase of the cluster's barrier published. `refused`: the responses of
     clusterlaunchcontrol requests that found no program left."""
 
     __slots__ = (
@@ -47,7 +47,7 @@ class Cluster:
         self.products = [Groups(self.component()) for _ in self.clocks]
         self.pipes = [Pipe(self.component(), self.component()) for _ in self.clocks]
         self.rounds: list[Released] = []
-        self.refused: list[Answer] = []
+        self.refused: list[Response] = []
         self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
 
     def component(self) -> int:
@@ -63,12 +63,11 @@ class Cluster:
 
 class Block:
     """A block, at its rank in the cluster: its memories, mbarriers, agents and tasks, the descriptors that it made, and for
-    each address the last answer of a clusterlaunchcontrol request."""
+    each address the last response of a clusterlaunchcontrol request."""
 
     __slots__ = (
         "_stores",
         "agents",
-        "answers",
         "barriers",
         "cluster",
         "ended",
@@ -77,6 +76,7 @@ class Block:
         "meetings",
         "pid",
         "rank",
+        "responses",
         "tasks",
     )
 
@@ -89,7 +89,7 @@ class Block:
         self.ended = False
         self.agents = Agents(machine.schedule, machine.random)
         self.barriers: dict[int, Barrier] = {}
-        self.answers: dict[int, Answer] = {}
+        self.responses: dict[int, Response] = {}
         self.made: dict[Op, Made] = {}
         self.meetings: dict[int, Meeting] = {}
         self._stores: dict[Space, Store] = {}
@@ -145,31 +145,31 @@ class Block:
         if tensor is not None and events is None:
             tensor.barrier(clock)
 
-    def expect_answer(self, place: int, answer: Answer) -> None:
-        """An answer will be written to `place` in shared memory. Raises LaunchControlMisuse if it overwrites an unread one."""
-        self._keep(self.answers.get(place), "when the next one is requested", answer.op)
-        self.answers[place] = answer
-        if answer.program is None and answer not in self.cluster.refused:
-            self.cluster.refused.append(answer)
+    def expect_response(self, place: int, response: Response) -> None:
+        """A response will be written to `place` in shared memory. Raises LaunchControlMisuse if it overwrites an unread one."""
+        self._keep(self.responses.get(place), "when the next one is requested", response.op)
+        self.responses[place] = response
+        if response.program is None and response not in self.cluster.refused:
+            self.cluster.refused.append(response)
 
-    def _keep(self, answer: Answer | None, end: str, op: Op) -> None:
-        """Check that an answer with a program was read. Raises LaunchControlMisuse."""
-        if answer is not None and answer.program is not None and not answer.used:
+    def _keep(self, response: Response | None, end: str, op: Op) -> None:
+        """Check that a response with a program was read. Raises LaunchControlMisuse."""
+        if response is not None and response.program is not None and not response.used:
             label = "it was asked for here"
-            fields: dict[str, Any] = {"program": self.pid, "taken": answer.program, "end": end}
-            raise clashing(hazard.CLC_LOST, op.loc, answer.op.loc, label, "", (), fields)
+            fields: dict[str, Any] = {"program": self.pid, "taken": response.program, "end": end}
+            raise clashing(hazard.CLC_LOST, op.loc, response.op.loc, label, "", (), fields)
 
     def finish(self) -> None:
         """The block has ended: agents finish, and operations without a wait are reported. Raises StoreUnread,
-        TensorMemoryInUse, TensorMemoryKept, and LaunchControlMisuse if the cluster has ended without reading an answer."""
+        TensorMemoryInUse, TensorMemoryKept, and LaunchControlMisuse if the cluster has ended without reading a response."""
         self.ended = True
         self.agents.finish()
         machine, cluster = self.machine, self.cluster
         if not machine.hazards:
             return
         if all(block.ended for block in cluster.blocks):
-            for answer in [answer for block in cluster.blocks for answer in block.answers.values()]:
-                self._keep(answer, "at its end", answer.op)
+            for response in [response for block in cluster.blocks for response in block.responses.values()]:
+                self._keep(response, "at its end", response.op)
         own = slice(self.rank * machine.tasks, (self.rank + 1) * machine.tasks)
         for slot, groups in enumerate(cluster.bulk[own], own.start):
             for agent in groups.running:

@@ -1,4 +1,4 @@
-"""Programs of a launch that have not started, and the answers to requests that claim one (clusterlaunchcontrol.try_cancel)."""
+"""Programs of a launch that have not started, and responses to requests that claim one (clusterlaunchcontrol.try_cancel)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Pending:
 
 
 @dataclass(slots=True, eq=False)
-class Answer:
+class Response:
     """The result of a request: a program or None. It has been written when `component` of the clocks has counted past `value`.
     `used`: some task has read it."""
 

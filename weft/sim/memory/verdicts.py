@@ -16,9 +16,9 @@ from weft.sim.memory.warps import is_one
 if TYPE_CHECKING:
     from weft.sim.memory.shadow import Event
 
-Mode = Literal["generic", "copy", "load", "store", "product", "answer", "mma", "cp"]
+Mode = Literal["generic", "copy", "load", "store", "product", "response", "mma", "cp"]
 """The kind of an access: `generic` by threads, `copy` by cp.async, `load` by a TMA load (a write), `store` by a TMA store and
-`product` by a wgmma (reads), `answer` by a clusterlaunchcontrol response (a write), `mma` and `cp` by `tcgen05.mma` and
+`product` by a wgmma (reads), `response` by a clusterlaunchcontrol response (a write), `mma` and `cp` by `tcgen05.mma` and
 `tcgen05.cp` (reads of shared memory)."""
 
 BY_THREADS: tuple[Mode, ...] = ("generic", "copy")
@@ -51,7 +51,7 @@ WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
     ("mma", True): ("multiplies into", "multiplied into"),
     ("cp", False): ("copies from", "copied from"),
     ("cp", True): ("copies into", "copied into"),
-    ("answer", True): ("requests a response in", "requested a response in"),
+    ("response", True): ("requests a response in", "requested a response in"),
 }
 
 
@@ -80,7 +80,7 @@ Ends = Mapping[tuple[Mode, bool], End]
 SHARED_ENDS: Ends = {
     ("load", True): End(_COPIES),
     ("copy", True): End(_COPIES, "each"),
-    ("answer", True): End((hazard.CLC_IN_FLIGHT, hazard.CLC_IN_FLIGHT)),
+    ("response", True): End((hazard.CLC_IN_FLIGHT, hazard.CLC_IN_FLIGHT)),
     ("store", False): End((hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED), "elected", RACE),
     # wgmma.wait_group covers the waiting warpgroup's own groups only: that of another warpgroup may still read its operands.
     ("product", False): End(

@@ -130,7 +130,7 @@ class NotReady(Exception):
 def misused(task: Task, op: Op, accumulator: InFlight) -> UserError:
     """The error for an operation that uses an accumulator in flight, or one that another operation has consumed."""
     started, taken = accumulator.product.op.loc, accumulator.taken
-    related: tuple[tuple[str, Loc], ...] = () if started is None else (("the product was started here", started),)
+    related: tuple[tuple[str, Loc], ...] = () if started is None else (("the MMA was issued here", started),)
     if taken is None:
         error = task.fail(hazard.ACCUMULATOR, op, partition=task.block.partition(task.slot))
     else:

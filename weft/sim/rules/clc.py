@@ -15,7 +15,7 @@ from weft.ir.types import int64
 from weft.ops import clc
 from weft.sim.machine.blocks import Block
 from weft.sim.machine.data import Array, Data, Mark, arange, undefined_in, union
-from weft.sim.machine.pending import Answer
+from weft.sim.machine.pending import Response
 from weft.sim.machine.programs import Pid
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
@@ -41,35 +41,35 @@ def _try_cancel(task: Task, op: Op, result: Handle, bar: Handle) -> None:
             error = task.fail(hazard.CLC_AFTER_NONE, op, partition=task.block.partition(task.slot))
             error.related = _request_line(refused)
             raise error
-    if result.base % clc.ANSWER_BYTES:
+    if result.base % clc.RESPONSE_BYTES:
         byte = result.base - result.memory.start
         raise task.fail(hazard.CLC_ALIGNMENT, op, byte=byte, name=result.memory.name)
     program = task.machine.pending.cancel()
     receivers = cluster.blocks if op.attrs["multicast"] else cluster.blocks[:1]
-    answer: Answer | None = None
+    response: Response | None = None
     for block in receivers:
-        answer = _answer(task, op, result, bar, peer(task, op, block.rank), program, answer)
+        response = _respond(task, op, result, bar, peer(task, op, block.rank), program, response)
 
 
-def _answer(
-    task: Task, op: Op, result: Handle, bar: Handle, block: Block, program: Pid | None, answer: Answer | None
-) -> Answer:
-    """Start the write of the response to a block and its mbarrier. `answer`: the one sent to another block, if multicast."""
+def _respond(
+    task: Task, op: Op, result: Handle, bar: Handle, block: Block, program: Pid | None, response: Response | None
+) -> Response:
+    """Start the write of the response to a block and its mbarrier. `response`: the one sent to another block, if multicast."""
     barrier = barrier_at(task, op, bar, ELECTED, block)
     place = _place(task, result, ELECTED)
     places.check_bounds(task, op, result, place, int64, "requests a response in")
     places.note(
-        task, op, result, place, "answer", writes=True, component=barrier.component, value=barrier.completed, block=block
+        task, op, result, place, "response", writes=True, component=barrier.component, value=barrier.completed, block=block
     )  # fmt: skip
-    if answer is None:
-        answer = Answer(op, program, barrier.component, barrier.completed)
-    block.expect_answer(result.base, answer)
+    if response is None:
+        response = Response(op, program, barrier.component, barrier.completed)
+    block.expect_response(result.base, response)
 
     def move() -> None:
         places.put(task, result, place, int64, place.elements, _encoded(program), block)
 
-    barrier.bring(op, task.clock, clc.ANSWER_BYTES, task.block.agents.start(op, move))
-    return answer
+    barrier.bring(op, task.clock, clc.RESPONSE_BYTES, task.block.agents.start(op, move))
+    return response
 
 
 def _place(task: Task, result: Handle, threads: int) -> Place:
@@ -84,9 +84,9 @@ def _encoded(program: Pid | None) -> Array:
 @rule(clc.load)
 def _load(task: Task, op: Op, result: Handle) -> tuple[Data, Data]:
     found = places.read(task, op, result, _place(task, result, MANY), int64)
-    answer = task.block.answers.get(result.base)
-    if answer is not None:
-        answer.used = True
+    response = task.block.responses.get(result.base)
+    if response is not None:
+        response.used = True
     mark = found.undefined
     low, high = (Data(half, mark and Mark(mark.mask[i], mark.cause, mark.loc)) for i, half in enumerate(found.array))
     return low, high
@@ -107,5 +107,5 @@ def _program_id(task: Task, op: Op, low: Data, high: Data) -> Data:
     return Data(number.astype(np.int32), union(undefined_in((low, high)), mark))
 
 
-def _request_line(answer: Answer) -> tuple[tuple[str, Loc], ...]:
-    return () if answer.op.loc is None else (("that one was requested here", answer.op.loc),)
+def _request_line(response: Response) -> tuple[tuple[str, Loc], ...]:
+    return () if response.op.loc is None else (("that one was requested here", response.op.loc),)
