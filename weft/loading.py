@@ -44,6 +44,10 @@ class Registry(dict[K, V]):
         self[key] = value
         return value
 
+    def module_of(self, key: K) -> str:
+        """The name of the module that entered a key."""
+        return self._entered[key]["__name__"]
+
 
 def _importing() -> dict[str, Any]:
     """The namespace of the module that is being executed. Each attempt to import a module has a new namespace."""

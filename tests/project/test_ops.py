@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import weft.cuda
 import weft.cuda.emitter
+import weft.sim
 import weft.sim.rule
 from tests.project import effects, tree
 from weft import ops
@@ -21,6 +23,7 @@ from weft.ir.core import OpDef, Value
 from weft.ir.define import OPS
 from weft.ir.types import DType, ScalarType, int1, int32
 from weft.ops import arith, hints, warp
+from weft.passes.lower import rules as lowering
 
 LOWER = "lower_tiles"
 PASSES = tree.PACKAGE / "passes"
@@ -31,7 +34,6 @@ def source(folder: Path) -> str:
 
 
 SOURCES = source(PASSES)
-LOWERING = source(PASSES / "lower")
 
 
 def spellings() -> Iterator[tuple[str, OpDef]]:
@@ -57,6 +59,35 @@ def test_every_family_is_imported():
     """A family that `weft.ops` does not import would not be in the table at all."""
     files = {path.stem for path in (tree.PACKAGE / "ops").glob("*.py")} - {"__init__", "check"}
     assert files == set(ops.__all__)
+
+
+RULE_FOLDERS = ("weft.sim.rules", "weft.cuda.rules", "weft.passes.lower.rules", "weft.analysis.facts.rules")
+
+
+def homes(op: OpDef) -> Iterator[str]:
+    """The modules that define an operation and its rules."""
+    yield op.rule.__module__
+    yield from (rules.module_of(op) for rules in (SIM, CUDA) if op in rules)
+    yield from (family.__name__ for family in lowering.FAMILIES if op in family.RULES)
+    yield from (family.__name__ for family in facts.FAMILIES if op in family.RULES or op in family.NOTHING)
+
+
+@each_op
+def test_prefix_is_the_file_of_the_operation_and_of_its_rules(op):
+    """`tma.load` is defined in `ops/tma.py`; its rules are in the files, or folders, of the name `tma`."""
+    prefix, found = op.name.partition(".")[0], list(homes(op))
+    for folder in ("weft.ops", *RULE_FOLDERS):
+        here = {home.removeprefix(f"{folder}.").partition(".")[0] for home in found if home.startswith(f"{folder}.")}
+        assert here <= {prefix}, f"{op.name} has its place in {folder}.{prefix}, not in {sorted(here)}"
+    assert len(found) == len(set(found)), f"{op.name} has two rules in one folder: {found}"
+    assert all(home.startswith(("weft.ops.", *(f"{folder}." for folder in RULE_FOLDERS))) for home in found), found
+
+
+@pytest.mark.parametrize("folder", RULE_FOLDERS)
+def test_a_folder_of_rules_has_the_files_of_families_alone(folder):
+    """What several families of rules share lies beside the folder."""
+    names = {path.stem for path in (tree.ROOT / folder.replace(".", "/")).iterdir() if not path.stem.startswith("__")}
+    assert names <= set(ops.__all__)
 
 
 @each_op
@@ -131,8 +162,8 @@ def test_cuda_knows_it_or_a_pass_removes_it(op):
 @each_op
 def test_lowering_knows_it(op):
     if op.removed_by == LOWER:
-        name = PYTHON_NAMES[op]
-        assert name in LOWERING, f"{op.name}: give {name} a row in RULES of a module of weft/passes/lower/"
+        family = op.name.partition(".")[0]
+        assert op in lowering.RULES, f"{op.name}: give it a row in RULES of weft/passes/lower/rules/{family}.py"
 
 
 FACTS = {family.__name__.rpartition(".")[2]: family for family in facts.FAMILIES}

@@ -16,9 +16,7 @@ from weft.sim.rules import (
     cluster,
     control,
     debug,
-    descriptors,
     elements,
-    gather,
     hints,
     mbarrier,
     memory,
@@ -28,7 +26,6 @@ from weft.sim.rules import (
     shared,
     sync,
     tcgen05,
-    tcgen05_issue,
     tensor_memory,
     thread,
     tile,
@@ -37,8 +34,8 @@ from weft.sim.rules import (
 )
 
 FAMILIES = (
-    arith, asm, async_copy, clc, cluster, control, debug, descriptors, elements, gather, hints, mbarrier, memory,
-    mma, program, regs, shared, sync, tcgen05, tcgen05_issue, tensor_memory, thread, tile, tma, warp,
+    arith, asm, async_copy, clc, cluster, control, debug, elements, hints, mbarrier, memory, mma, program, regs,
+    shared, sync, tcgen05, tensor_memory, thread, tile, tma, warp,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

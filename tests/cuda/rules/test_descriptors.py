@@ -10,7 +10,7 @@ from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
 from tests.cuda.rules.test_async import HOPPER, descriptor, each_hopper, room
 from weft import targets
 from weft.cuda import emit
-from weft.cuda.rules.descriptors import ELEMENT_TYPES, FILLS, SWIZZLES
+from weft.cuda.rules.tma.descriptors import ELEMENT_TYPES, FILLS, SWIZZLES
 from weft.ir.core import Value
 from weft.ir.types import DTYPES, DType, float16, float32, int1, int32, int64
 from weft.layout import NVMMASharedLayout

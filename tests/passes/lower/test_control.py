@@ -13,8 +13,8 @@ from weft.errors import UserError
 from weft.ir.types import Pointer, RegsType, ScalarType, float32, int1, int32, int64
 from weft.layout import BlockedLayout
 from weft.ops import arith, control, debug, memory, regs
-from weft.passes.lower.elementwise import elementwise
-from weft.passes.lower.lower_tiles import RULES
+from weft.passes.lower.rules import RULES
+from weft.passes.lower.rules.arith import elementwise
 from weft.passes.lower.state import Lowering
 
 LAW = settings(deadline=None, max_examples=40)

@@ -16,7 +16,7 @@ from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 from weft.nvidia.hopper import TensorDescriptor
 from weft.sim.machine.data import Data
 from weft.sim.memory.heap import Heap, segment_of
-from weft.sim.rules import tma as rules
+from weft.sim.rules.tma import copies as rules
 
 RNG = np.random.default_rng(11)
 

@@ -18,6 +18,18 @@ _COMMIT = Piece('DEV void copy_async_commit() { asm volatile("cp.async.commit_gr
 _WAIT = Piece(
     'template <int N> DEV void copy_async_wait() {\n  asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }'
 )
+_ARRIVE = {
+    # Without `.noinc` the pending count is incremented first, so that these arrivals do not use up the count of `init`; with it
+    # they are part of that count (PTX ISA, cp.async.mbarrier.arrive).
+    "mbar_arrive_copies": Piece(
+        "DEV void mbar_arrive_copies(u32 bar) {\n"
+        '  asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" :: "r"(bar) : "memory"); }'
+    ),
+    "mbar_arrive_copies_counted": Piece(
+        "DEV void mbar_arrive_copies_counted(u32 bar) {\n"
+        '  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(bar) : "memory"); }'
+    ),
+}
 WIDEST = 16
 
 
@@ -69,3 +81,11 @@ def _commit(e: Emitter, op: Op) -> None:
 @emits(async_copy.wait)
 def _wait(e: Emitter, op: Op) -> None:
     e.out.line(f"{e.pieces.define('copy_async_wait', _WAIT)}<{op.attrs['pendings']}>();")
+
+
+@emits(async_copy.mbarrier_arrive)
+def _arrive(e: Emitter, op: Op) -> None:
+    bar = op.operands[0]
+    assert bar is not None
+    name = "mbar_arrive_copies" if op.attrs["increment"] else "mbar_arrive_copies_counted"
+    e.out.line(f"{e.pieces.define(name, _ARRIVE[name])}({e.at(bar)});")

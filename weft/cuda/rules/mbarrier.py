@@ -8,7 +8,7 @@ from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Inline
 from weft.cuda.text.spelling import string
 from weft.ir.core import Op, Value, walk
-from weft.ops import async_copy, mbarrier
+from weft.ops import mbarrier
 
 PATIENCE = 2_000_000_000
 """The time-out of waits in debug builds, in nanoseconds."""
@@ -69,16 +69,6 @@ _PIECES = {
     ),
     "nanoseconds": Piece(
         'DEV u64 nanoseconds() { u64 t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }'
-    ),
-    # Without `.noinc` the pending count is incremented first, so that these arrivals do not use up the count of `init`; with it
-    # they are part of that count (PTX ISA, cp.async.mbarrier.arrive).
-    "mbar_arrive_copies": Piece(
-        "DEV void mbar_arrive_copies(u32 bar) {\n"
-        '  asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" :: "r"(bar) : "memory"); }'
-    ),
-    "mbar_arrive_copies_counted": Piece(
-        "DEV void mbar_arrive_copies_counted(u32 bar) {\n"
-        '  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(bar) : "memory"); }'
     ),
 }
 _WATCHED = (
@@ -209,9 +199,3 @@ def _report(op: Op, name: str) -> str:
     place = f"{op.loc}: " if op.loc else ""
     text = f"{place}mbarrier.wait has waited for {PATIENCE // 10**9} s on {name}".replace("%", "%%")
     return f"{text}[%u], the phase of parity %u is not complete [pid (%d, %d, %d), warp %d]\n"
-
-
-@emits(async_copy.mbarrier_arrive)
-def _arrive_copies(e: Emitter, op: Op) -> None:
-    name = "mbar_arrive_copies" if op.attrs["increment"] else "mbar_arrive_copies_counted"
-    e.out.line(_call(e, name, _bar(e, op)))

@@ -6,9 +6,8 @@ allocations, are constants in the text.
 
 from __future__ import annotations
 
-from weft.cuda.emitter import Emitter, Repeated, elects
+from weft.cuda.emitter import Emitter, Repeated, elects, emits
 from weft.cuda.rules.memory import plus
-from weft.cuda.rules.tensor_memory import cta_group
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index
 from weft.cuda.text.tables import IndexTable
@@ -16,6 +15,18 @@ from weft.ir.core import Op, Value
 from weft.layout.tensor_cores.tcgen05 import descriptor_bits
 from weft.layout.tensor_cores.tcgen05_kinds import KINDS, Kind
 from weft.ops import tcgen05
+
+_FENCES = {
+    f"tcgen05_fence_{when}": Piece(
+        f'DEV void tcgen05_fence_{when}() {{ asm volatile("tcgen05.fence::{when}_thread_sync;" ::: "memory"); }}'
+    )
+    for when in ("before", "after")
+}
+
+
+def cta_group(two_ctas: bool) -> tuple[str, str]:
+    """PTX's `.cta_group` modifier for one CTA or a CTA pair, and the corresponding suffix of the wrappers' names."""
+    return ("cta_group::2", "_pair") if two_ctas else ("cta_group::1", "")
 
 
 def _mma_piece(name: str, kind: Kind, group: str, in_tensor: bool) -> Piece:
@@ -173,3 +184,14 @@ def _receivers(e: Emitter, masks: tuple[int, ...]) -> list[str]:
     sets = [(sum(1 << rank for rank in range(every + 1) if not rank & ~mask), mask) for mask in masks]
     terms = [f"{some:#x} << ({e.call('cluster_rank')} & {~mask})" for some, mask in sets]
     return [f"(u16)({' | '.join(terms)})"] if terms else []
+
+
+@emits(tcgen05.fence)
+def _fence(e: Emitter, op: Op) -> None:
+    e.out.line(fence_call(e, "before" if op.attrs["before"] else "after"))
+
+
+def fence_call(e: Emitter, when: str) -> str:
+    """A call of `tcgen05.fence::before_thread_sync` or `::after_thread_sync`."""
+    name = f"tcgen05_fence_{when}"
+    return f"{e.pieces.define(name, _FENCES[name])}();"

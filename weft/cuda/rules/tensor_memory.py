@@ -12,6 +12,7 @@ from itertools import chain
 
 from weft.cuda.emitter import Emitter, emits
 from weft.cuda.rules.memory import plus
+from weft.cuda.rules.tcgen05 import cta_group, fence_call
 from weft.cuda.text.matrix_operands import WORD_BITS, in_place, operand_lines, ptx_vector, struct_of
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index, Variable
@@ -20,14 +21,8 @@ from weft.cuda.text.tables import IndexTable
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, uint32
 from weft.layout.tensor_memory.load_store import Variant, words
-from weft.ops import tcgen05, tensor_memory
+from weft.ops import tensor_memory
 
-_FENCES = {
-    f"tcgen05_fence_{when}": Piece(
-        f'DEV void tcgen05_fence_{when}() {{ asm volatile("tcgen05.fence::{when}_thread_sync;" ::: "memory"); }}'
-    )
-    for when in ("before", "after")
-}
 # tcgen05.alloc writes the address to shared memory. The shuffle tells ptxas that it is uniform in the warp.
 _ADDRESS = Piece(
     "// the address that the first warp allocated, uniform in all threads\n"
@@ -35,11 +30,6 @@ _ADDRESS = Piece(
     '  int address; asm volatile("ld.shared.b32 %0, [%1];" : "=r"(address) : "r"(room) : "memory");\n'
     "  return __shfl_sync(0xffffffffu, address, 0); }"
 )
-
-
-def cta_group(two_ctas: bool) -> tuple[str, str]:
-    """PTX's `.cta_group` modifier for one CTA or a CTA pair, and the corresponding suffix of the wrappers' names."""
-    return ("cta_group::2", "_pair") if two_ctas else ("cta_group::1", "")
 
 
 # Allocation
@@ -88,17 +78,7 @@ def _release(e: Emitter, op: Op) -> None:
 
 def _block_barrier(e: Emitter) -> None:
     """A barrier of the block, with fences that order tensor memory accesses with it."""
-    e.out.line(f"{_fence_call(e, 'before')} __syncthreads(); {_fence_call(e, 'after')}")
-
-
-@emits(tcgen05.fence)
-def _fence(e: Emitter, op: Op) -> None:
-    e.out.line(_fence_call(e, "before" if op.attrs["before"] else "after"))
-
-
-def _fence_call(e: Emitter, when: str) -> str:
-    name = f"tcgen05_fence_{when}"
-    return f"{e.pieces.define(name, _FENCES[name])}();"
+    e.out.line(f"{fence_call(e, 'before')} __syncthreads(); {fence_call(e, 'after')}")
 
 
 # Loads and stores

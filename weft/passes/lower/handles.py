@@ -16,16 +16,16 @@ from math import prod
 
 from weft.analysis.tensor_handles import tensor_type, tile_columns
 from weft.errors import fail, memory
-from weft.ir.core import Op, OpDef, Value
+from weft.ir.core import Op, Value
 from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
 from weft.layout.shared.sizes import allocation_bytes, stage_bytes, tile_bytes
 from weft.layout.shared.tma import Slice
 from weft.layout.shared.views import contiguous
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.layout.tensor_memory.load_store import TensorSide
-from weft.ops import shared, tensor_memory
+from weft.ops import shared
 from weft.passes.lower.forms import Table
-from weft.passes.lower.state import Lowering, LowerRule
+from weft.passes.lower.state import Lowering
 from weft.passes.lower.views import Tiled, first_step, steps_from, tiled
 
 
@@ -91,7 +91,7 @@ def _memory(lo: Lowering, value: Value, begin: Value, type: SharedArrayType) -> 
     return lo.emit(shared.view, room, begin, element=type.element, count=type.count, name=value.name)
 
 
-def _define(lo: Lowering, op: Op, handle: Handle, steps: Value | None = None) -> None:
+def define(lo: Lowering, op: Op, handle: Handle, steps: Value | None = None) -> None:
     """Record a result handle, `steps` bytes or columns past `handle`. The view of a single shared memory tile is emitted here,
     where it dominates all uses."""
     moved = handle if steps is None else Handle(handle.room, lo.add(handle.begin, steps))
@@ -110,19 +110,10 @@ def _stride(t: Tiled) -> int:
     return prod(t.shape[1 : len(t.shape) - t.layout.rank]) * each
 
 
-def alloc(lo: Lowering, op: Op) -> None:
-    """The author's allocation becomes an array at its assigned offset."""
-    t = type_of(op.result)
-    count = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
-    offset: int = op.attrs["offset"]
-    room = lo.emit(shared.array, dtype=t.element, count=count, tag=lo.tag(), offset=offset, name=op.result.name)
-    lo.handles[op.result] = Handle(room, lo.constant(0, int32))
-
-
 def index(lo: Lowering, op: Op) -> None:
     """Advance by a multiple of the stride."""
     source, number = op.uses
-    _define(lo, op, lo.handles[source], lo.scaled(lo.scalar(number), _stride(tiled(source))))
+    define(lo, op, lo.handles[source], lo.scaled(lo.scalar(number), _stride(tiled(source))))
 
 
 def slice_(lo: Lowering, op: Op) -> None:
@@ -131,13 +122,7 @@ def slice_(lo: Lowering, op: Op) -> None:
     t = tiled(source)
     # Slices of the other leading dimensions are always the whole dimension.
     leading = op.attrs["dim"] < len(t.shape) - t.layout.rank
-    _define(lo, op, lo.handles[source], lo.constant(op.attrs["start"] * _stride(t), int32) if leading else None)
-
-
-def renamed(lo: Lowering, op: Op) -> None:
-    """Permutations and reshapes keep the address."""
-    (source,) = op.uses
-    _define(lo, op, lo.handles[source])
+    define(lo, op, lo.handles[source], lo.constant(op.attrs["start"] * _stride(t), int32) if leading else None)
 
 
 def reinterpret(lo: Lowering, op: Op) -> None:
@@ -150,11 +135,7 @@ def reinterpret(lo: Lowering, op: Op) -> None:
         first -= first % (contiguous(t.layout, t.alloc_shape, t.shape[-t.layout.rank :]) * t.element.itemsize)
     if first is None:
         raise fail(memory.TMEM_REINTERPRET, loc=op.loc, got=t, tile=list(t.alloc_shape))
-    _define(lo, op, lo.handles[source], lo.constant(first, int32))
-
-
-def keep_alive(lo: Lowering, op: Op) -> None:
-    """Dropped: it only extends the live range for `allocate_shared`."""
+    define(lo, op, lo.handles[source], lo.constant(first, int32))
 
 
 # Handles on control flow edges.
@@ -182,17 +163,3 @@ def memory_type(t: SharedType) -> SharedArrayType:
 def memory_from(lo: Lowering, value: Value, start: Table) -> Value:
     """The memory of a handle for a phi whose view has another start within the tile."""
     return _memory(lo, value, begin_from(lo, value, start), memory_type(type_of(value)))
-
-
-RULES: dict[OpDef, LowerRule] = {
-    shared.alloc: alloc,
-    shared.index: index,
-    shared.slice: slice_,
-    shared.permute: renamed,
-    shared.reshape: renamed,
-    shared.reinterpret: reinterpret,
-    shared.keep_alive: keep_alive,
-    tensor_memory.index: index,
-    tensor_memory.slice: slice_,
-    tensor_memory.reinterpret: reinterpret,
-}

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from functools import cache
 
+from weft.ir.core import Value
+from weft.ir.types import TileType
 from weft.layout import LinearLayout
 
 Table = tuple[int, ...]
+
+
+def linear_of(value: Value) -> LinearLayout:
+    """The linear layout of a tile."""
+    assert isinstance(value.type, TileType) and value.type.linear is not None
+    return value.type.linear
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """The shape of a tile."""
+    assert isinstance(value.type, TileType)
+    return value.type.shape
 
 
 @cache

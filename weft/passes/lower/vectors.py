@@ -20,8 +20,7 @@ from weft.ir.core import Value
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
-from weft.passes.lower.placement import register_coordinates, thread_columns, union
-from weft.passes.lower.shape import linear_of
+from weft.passes.lower.placement import linear_of, register_coordinates, thread_columns, union
 from weft.passes.lower.state import Lowering
 
 Groups = tuple[Table, ...]

@@ -24,13 +24,13 @@ from weft.sim.machine.data import Array, Data
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
 from weft.sim.memory.clocks import join
+from weft.sim.memory.matrix_operands import operand_place
 from weft.sim.memory.places import Place
 from weft.sim.memory.store import SHARED, Handle
 from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers import fragments
 from weft.sim.numbers.products import InFlight, NotReady, Product, misused, multiply
 from weft.sim.rule import rule
-from weft.sim.rules.matrix_operands import operand_place
 from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import shared_type
 

@@ -15,7 +15,7 @@ from weft.layout import WARP_SIZE, LinearLayout, MBarrierLayout
 from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.views import contiguous
-from weft.ops import shared, tensor_memory
+from weft.ops import shared
 from weft.sim.machine.data import Array, Data, Mark, arange, where
 from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine.tasks import Task
@@ -48,8 +48,9 @@ def _alloc(task: Task, op: Op) -> Handle:
     return task.block.store(SHARED).allocate(op, start, size, name, leading, places.stage_of(type) if leading else 0)
 
 
-@rule(shared.index, tensor_memory.index)
-def _index(task: Task, op: Op, handle: Handle, index: Data) -> Handle:
+@rule(shared.index)
+def index_of(task: Task, op: Op, handle: Handle, index: Data) -> Handle:
+    """The view at an index along the first dimension."""
     number = int(task.uniform(op, index, handle.memory.space.part_number).array)
     return Handle(handle.memory, handle.base + number * _stride(op), handle.start)
 
@@ -61,8 +62,9 @@ def _stride(op: Op) -> int:
     return prod(type.shape[1 : len(type.shape) - type.layout.rank]) * places.stage_of(type)
 
 
-@rule(shared.slice, tensor_memory.slice)
-def _slice(task: Task, op: Op, handle: Handle) -> Handle:
+@rule(shared.slice)
+def slice_of(task: Task, op: Op, handle: Handle) -> Handle:
+    """The view of a part of a dimension: of the stages, or within a tile."""
     type, dim, start = places.type_of(op.operands[0]), int(op.attrs["dim"]), int(op.attrs["start"])
     leading = len(type.shape) - type.layout.rank
     if dim < leading:

@@ -29,6 +29,7 @@ from weft.sim.memory.verdicts import MANY, WORDS
 from weft.sim.rule import rule
 from weft.sim.rules.mbarrier import holds
 from weft.sim.rules.regs import per_thread
+from weft.sim.rules.shared import index_of, slice_of
 
 # Handles
 
@@ -40,6 +41,11 @@ def _alloc(task: Task, op: Op) -> Handle:
     name, column = op.result.name or "tensor memory", int(op.attrs["column"])
     start = column * COLUMN_BYTES if column >= 0 else -1
     return task.block.store(TENSOR).allocate(op, start, prod(leading) * each, name, leading, each if leading else 0)
+
+
+# Views have the arithmetic of those of shared memory.
+rule(tensor_memory.index)(index_of)
+rule(tensor_memory.slice)(slice_of)
 
 
 @rule(tensor_memory.reinterpret)

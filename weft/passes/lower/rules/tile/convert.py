@@ -14,7 +14,7 @@ from weft.layout.convert.plans import Access, Nothing, RegisterMove, SharedRound
 from weft.ops import arith, regs, shared, tile, warp
 from weft.passes.lower.exchange import allocate, restored, storable
 from weft.passes.lower.forms import Array, Form, Splat
-from weft.passes.lower.shape import linear_of
+from weft.passes.lower.placement import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 
 

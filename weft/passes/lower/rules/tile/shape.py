@@ -12,25 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from weft.ir.core import Op, OpDef, Value
+from weft.ir.core import Op, OpDef
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
 from weft.ops import regs, tile
 from weft.passes.lower.forms import Array, Form, Splat, Table
-from weft.passes.lower.placement import flat_table, register_coordinates
+from weft.passes.lower.placement import flat_table, linear_of, register_coordinates
 from weft.passes.lower.state import Lowering, LowerRule
-
-
-def linear_of(value: Value) -> LinearLayout:
-    """The linear layout of a tile."""
-    assert isinstance(value.type, TileType) and value.type.linear is not None
-    return value.type.linear
-
-
-def shape_of(value: Value) -> tuple[int, ...]:
-    """The shape of a tile."""
-    assert isinstance(value.type, TileType)
-    return value.type.shape
 
 
 @cache

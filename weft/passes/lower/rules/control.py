@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from weft.analysis.flow import LOOPS, Pair, joints
 from weft.ir.core import Op, OpDef, Region, Value
 from weft.ir.types import RegsType, ScalarType, SharedArrayType, SharedType, TensorType, TileType, Type, int32
-from weft.ops import control, elements
+from weft.ops import control
 from weft.passes.lower.forms import Affine, Array
 from weft.passes.lower.handles import Handle, begin_from, memory_from, memory_type
 from weft.passes.lower.roots import is_index
+from weft.passes.lower.rules.tensor_memory import leave
 from weft.passes.lower.state import Lowering, LowerRule
 
 
@@ -123,18 +124,6 @@ def structured(lo: Lowering, op: Op) -> None:
         _enter(lo, old, carried[old], new)
 
 
-def map_elements(lo: Lowering, op: Op) -> None:
-    """The function stays a region over scalars, which is executed for each register."""
-    if not isinstance(op.results[0].type, TileType):
-        lo.env.update(zip(op.results, lo.keep(op, tuple([lo.scalar(v) for v in op.uses])), strict=True))
-        return
-    arrays = [lo.array(lo.form(value)) for value in op.uses]
-    body = lo.copy_region(op.regions[0])
-    lo.loc = op.loc
-    results = lo.emit_all(elements.map_elements, *arrays, regions=(body,), **op.attrs)
-    lo.define(op, *(Array(value) for value in results))
-
-
 def partitions(lo: Lowering, op: Op) -> None:
     """Each partition is lowered like a kernel: it has its own entry, number of warps and thread indices."""
     regions: list[Region] = []
@@ -150,5 +139,5 @@ def partitions(lo: Lowering, op: Op) -> None:
 RULES: dict[OpDef, LowerRule] = {
     **dict.fromkeys((*LOOPS, control.if_), structured),
     control.partitions: partitions,
-    elements.map_elements: map_elements,
+    control.return_: leave,
 }

@@ -11,8 +11,7 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType
 from weft.ops import debug, regs
 from weft.passes.lower.blocks import both, in_first, owns_first, where
-from weft.passes.lower.placement import owned
-from weft.passes.lower.shape import linear_of
+from weft.passes.lower.placement import linear_of, owned
 from weft.passes.lower.state import Lowering, LowerRule
 
 

@@ -39,7 +39,7 @@ from weft.sim.numbers import scaled
 from weft.sim.numbers.products import multiply_exactly
 from weft.sim.rule import rule
 from weft.sim.rules.mbarrier import barrier_at, holds, peer
-from weft.sim.rules.tensor_parts import Part, Started, flag, whole, working_blocks
+from weft.sim.rules.tcgen05.parts import Part, Started, flag, whole, working_blocks
 
 SINK = "a matrix product"
 COPIED = "a copy to tensor memory"

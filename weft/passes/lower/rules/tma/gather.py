@@ -17,11 +17,11 @@ from weft.layout.linear.f2 import log2
 from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
 from weft.passes.lower.blocks import in_first, where
-from weft.passes.lower.convert import converted
 from weft.passes.lower.forms import Table
 from weft.passes.lower.handles import slice_of, type_of, view
 from weft.passes.lower.operands import optional, require
-from weft.passes.lower.shape import linear_of
+from weft.passes.lower.placement import linear_of
+from weft.passes.lower.rules.tile.convert import converted
 from weft.passes.lower.state import Lowering, LowerRule
 
 

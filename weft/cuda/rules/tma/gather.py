@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.cuda.emitter import Emitter, Repeated, elects
-from weft.cuda.rules.tma import bulk_commit, column, moved
+from weft.cuda.rules.tma.copies import bulk_commit, column, moved
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index
 from weft.ir.core import Op

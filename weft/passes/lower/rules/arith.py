@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from weft.ir.core import Op, OpDef, Value
-from weft.ir.types import DType, ScalarType, TileType, Type, float32, int32, int64, wrap
-from weft.ops import arith, hints, memory, regs
-from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
+from weft.ir.types import DType, ScalarType, TileType, Type, float32, int32, wrap
+from weft.ops import arith, regs
+from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Splat, Table, bounded, sum_strides
 from weft.passes.lower.placement import splits, union
 from weft.passes.lower.state import Lowering, LowerRule
 
@@ -43,7 +43,8 @@ def _count(type: Type) -> int:
 Strides = tuple[tuple[Value, Table], ...]
 
 
-def _affine(base: Value, const: Table, strides: Strides, exact: Exact | None = None) -> Affine:
+def affine(base: Value, const: Table, strides: Strides, exact: Exact | None = None) -> Affine:
+    """An affine form with its constants in the range that differences can have (`bounded`)."""
     bits = base.type.element.bits
     return Affine(base, bounded(const, bits), tuple([(s, bounded(table, bits)) for s, table in strides]), exact)
 
@@ -69,7 +70,8 @@ def _integers(lo: Lowering, op: Op) -> tuple[Affine, Affine] | None:
     return lhs, rhs
 
 
-def _scalar_op(lo: Lowering, op: Op) -> bool:
+def kept_scalar(lo: Lowering, op: Op) -> bool:
+    """Copy an operation on scalars; False for one on tiles."""
     if isinstance(op.results[0].type, TileType):
         return False
     lo.env[op.result] = lo.keep(op, tuple(None if v is None else lo.env[v] for v in op.operands))[0]
@@ -78,7 +80,7 @@ def _scalar_op(lo: Lowering, op: Op) -> bool:
 
 def add(lo: Lowering, op: Op) -> None:
     """Sum or difference: the operation is applied to bases, constants and strides separately."""
-    if _scalar_op(lo, op):
+    if kept_scalar(lo, op):
         return
     both = _integers(lo, op)
     if both is None:
@@ -89,12 +91,12 @@ def add(lo: Lowering, op: Op) -> None:
     base: Value = lo.add(lhs.base, rhs.base) if sign > 0 else lo.emit(arith.sub, lhs.base, rhs.base)
     const = tuple([a + sign * b for a, b in zip(lhs.const, rhs.const, strict=True)])
     strides = sum_strides(lhs.strides, rhs.strides, sign)
-    lo.define(op, _affine(base, const, strides, _exactly(lo, op.kind, lhs, rhs)))
+    lo.define(op, affine(base, const, strides, _exactly(lo, op.kind, lhs, rhs)))
 
 
 def mul(lo: Lowering, op: Op) -> None:
     """Product with a uniform factor: it multiplies the base, and becomes a stride of the constants if it is not constant."""
-    if _scalar_op(lo, op):
+    if kept_scalar(lo, op):
         return
     both = _integers(lo, op)
     if both is None or not (both[0].uniform or both[1].uniform):
@@ -110,15 +112,15 @@ def _times(lo: Lowering, form: Affine, factor: Value, exact: Exact | None) -> Af
     if isinstance(known, int):
         const = tuple([c * known for c in form.const])
         strides = tuple([(stride, tuple([t * known for t in table])) for stride, table in form.strides])
-        return _affine(base, const, strides if known else (), exact)
+        return affine(base, const, strides if known else (), exact)
     scaled = tuple([(lo.mul(stride, factor), table) for stride, table in form.strides])
     own = ((factor, form.const),) if any(form.const) else ()
-    return _affine(base, (0,) * form.count, sum_strides(own, scaled), exact)
+    return affine(base, (0,) * form.count, sum_strides(own, scaled), exact)
 
 
 def shl(lo: Lowering, op: Op) -> None:
     """A left shift by a constant is a product."""
-    if _scalar_op(lo, op):
+    if kept_scalar(lo, op):
         return
     both = _integers(lo, op)
     amount = lo.constants.get(both[1].base) if both and both[1].uniform else None
@@ -134,7 +136,7 @@ def shl(lo: Lowering, op: Op) -> None:
 def divided(lo: Lowering, op: Op) -> None:
     """Quotient and remainder of a coordinate by a constant power of two. They select bits of the coordinate, so the result is
     again a linear map of the thread's index."""
-    if _scalar_op(lo, op):
+    if kept_scalar(lo, op):
         return
     part = _bits_of(lo, op)
     if part is None:
@@ -170,7 +172,7 @@ def cast(lo: Lowering, op: Op) -> None:
     """A widening integer cast keeps the affine form for addresses. `exact` computes the wrapped value if it is needed itself.
 
     A cast of an even number of FP32 registers to a narrow float uses the packed `cvt` instructions."""
-    if _scalar_op(lo, op):
+    if kept_scalar(lo, op):
         return
     dtype: DType = op.attrs["dtype"]
     (source,) = op.uses
@@ -194,25 +196,9 @@ def cast(lo: Lowering, op: Op) -> None:
     lo.define(op, Affine(lo.cast(form.base, dtype), form.const, strides, None if form.uniform else exact))
 
 
-def addptr(lo: Lowering, op: Op) -> None:
-    """Address arithmetic: the base pointer advances; constants and strides (as int64) stay until the access."""
-    if _scalar_op(lo, op):
-        return
-    ptr, offset = (lo.form(v) for v in op.uses)
-    base, step = lo.as_affine(ptr), lo.as_affine(offset)
-    if base is None or step is None or (isinstance(ptr, Splat) and isinstance(offset, Splat)):
-        elementwise(lo, op)
-        return
-    const = tuple([a + b for a, b in zip(base.const, step.const, strict=True)])
-    strides = tuple([(lo.cast(stride, int64), table) for stride, table in step.strides])
-    zero = lo.constants.get(step.base) == 0
-    address = base.base if zero else lo.emit(memory.addptr, base.base, step.base)
-    lo.define(op, _affine(address, const, sum_strides(base.strides, strides)))
-
-
 def cmp(lo: Lowering, op: Op) -> None:
     """An integer comparison is deferred until it is known for which registers it is needed."""
-    if _scalar_op(lo, op):
+    if kept_scalar(lo, op):
         return
     lhs, rhs = (lo.form(v) for v in op.uses)
     a, b = lo.as_affine(lhs), lo.as_affine(rhs)
@@ -225,7 +211,7 @@ def cmp(lo: Lowering, op: Op) -> None:
 
 def and_(lo: Lowering, op: Op) -> None:
     """A conjunction of deferred comparisons is deferred too."""
-    if _scalar_op(lo, op):
+    if kept_scalar(lo, op):
         return
     lhs, rhs = (lo.form(v) for v in op.uses)
     lazy = isinstance(lhs, Compare | Both) or isinstance(rhs, Compare | Both)
@@ -233,18 +219,6 @@ def and_(lo: Lowering, op: Op) -> None:
         elementwise(lo, op)
         return
     lo.define(op, Both(lhs, rhs, lo.count(lhs)))
-
-
-def hint(lo: Lowering, op: Op) -> None:
-    """A tile keeps its form, as value facts include the hint. If all elements are equal, the hint applies to the scalar."""
-    if _scalar_op(lo, op):
-        return
-    (source,) = op.uses
-    form: Form = lo.form(source)
-    divisible: tuple[int, ...] = op.attrs["divisible"]
-    if isinstance(form, Splat) and divisible:
-        form = Splat(lo.emit(hints.axes, form.value, divisible=(max(divisible),)), form.count)
-    lo.define(op, form)
 
 
 RULES: dict[OpDef, LowerRule] = {
@@ -257,6 +231,4 @@ RULES: dict[OpDef, LowerRule] = {
     arith.cast: cast,
     arith.cmp: cmp,
     arith.and_: and_,
-    memory.addptr: addptr,
-    hints.axes: hint,
 }

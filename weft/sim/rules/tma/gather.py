@@ -21,15 +21,15 @@ from weft.ops import tma
 from weft.sim.machine.data import Array, Data, arange
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
+from weft.sim.memory.matrix_operands import swizzled
 from weft.sim.memory.places import Place
 from weft.sim.memory.shadow import ELECTED
 from weft.sim.memory.store import Handle
 from weft.sim.rule import rule
-from weft.sim.rules.matrix_operands import swizzled
 from weft.sim.rules.mbarrier import holds
 from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import shared_type
-from weft.sim.rules.tma import Request, box_lines, bring, check_column, descriptor_of, integers, start_store
+from weft.sim.rules.tma.copies import Request, box_lines, bring, check_column, descriptor_of, integers, start_store
 
 Rows = tuple[list[Array], Place]
 """Coordinates of elements, as an array of rows and one of columns, and their place in shared memory."""

@@ -26,7 +26,7 @@ from weft.layout.reduction import (
 from weft.ops import arith, regs, tile, warp
 from weft.passes.lower.combine import Values, bit_test, combine, finish, gathered, selected, slot_of, slots
 from weft.passes.lower.forms import Array
-from weft.passes.lower.shape import linear_of
+from weft.passes.lower.placement import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 
 

@@ -34,6 +34,7 @@ from weft.sim.memory.clocks import join
 from weft.sim.memory.global_access import COMBINE
 from weft.sim.memory.heap import Access, BadAddress, ReadOnlyStorage, TensorMap
 from weft.sim.memory.heap import Place as GlobalPlace
+from weft.sim.memory.matrix_operands import CHUNK, swizzled
 from weft.sim.memory.places import Place
 from weft.sim.memory.shadow import ELECTED
 from weft.sim.memory.store import SHARED, Handle
@@ -41,9 +42,8 @@ from weft.sim.memory.tracks import NEVER, THREADS, Touch, Way
 from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
 from weft.sim.rule import rule
-from weft.sim.rules import descriptors
-from weft.sim.rules.matrix_operands import CHUNK, swizzled
 from weft.sim.rules.mbarrier import barrier_at, holds, peer
+from weft.sim.rules.tma import descriptors
 
 
 @lru_cache(maxsize=256)

@@ -15,8 +15,7 @@ from weft.layout import LinearLayout
 from weft.ops import arith, regs, shared, tile
 from weft.passes.lower.exchange import allocate, load_row_major, restored, storable, store_row_major
 from weft.passes.lower.forms import Array, Table
-from weft.passes.lower.placement import owned, register_table
-from weft.passes.lower.shape import linear_of, shape_of
+from weft.passes.lower.placement import linear_of, owned, register_table, shape_of
 from weft.passes.lower.state import Lowering, LowerRule
 
 

@@ -1,7 +1,7 @@
 """tcgen05 in the lowered stage: decodes descriptors and addresses as the hardware does.
 
 Instructions that accumulate to the same columns form a *chain*, ordered along k. Matrices are arrays (chains, rows, columns).
-The numerics are those of `weft.sim.rules.tcgen05`. Encodings and placements follow the PTX ISA, "tcgen05.mma" ("Instruction
+The numerics are those of `tiles`. Encodings and placements follow the PTX ISA, "tcgen05.mma" ("Instruction
 descriptor", "Data Path Layout Organization", "Scale Factor A ID", "Scale Factor B ID") and "tcgen05.cp".
 """
 
@@ -26,18 +26,18 @@ from weft.sim.machine.blocks import Block
 from weft.sim.machine.data import Array, Data, arange, where
 from weft.sim.machine.tasks import Task
 from weft.sim.machine.tensor_order import Accumulators, accumulators
+from weft.sim.memory.matrix_operands import operand_place
 from weft.sim.memory.places import Place, place_at
 from weft.sim.memory.shadow import ELECTED
 from weft.sim.memory.store import CELL, SHARED, TENSOR, Handle
 from weft.sim.numbers import scaled
 from weft.sim.numbers.products import multiply_exactly
 from weft.sim.rule import rule
-from weft.sim.rules.matrix_operands import operand_place
 from weft.sim.rules.mbarrier import holds
 from weft.sim.rules.shared import element_of
-from weft.sim.rules.tcgen05 import COPIED, SINK
+from weft.sim.rules.tcgen05.parts import Part, Started, flag, working_blocks
+from weft.sim.rules.tcgen05.tiles import COPIED, SINK
 from weft.sim.rules.tensor_memory import reservation
-from weft.sim.rules.tensor_parts import Part, Started, flag, working_blocks
 
 QUARTERS = tuple(range(0, LANES, SCALE_ROWS))
 """First lanes of the four copies of data that every warp holds (`.warpx4`)."""

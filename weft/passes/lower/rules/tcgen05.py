@@ -20,8 +20,8 @@ from weft.ops import tcgen05
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.handles import address_of, shared_side, tensor_side, type_of, view
 from weft.passes.lower.operands import optional
+from weft.passes.lower.rules.tensor_memory import require_tcgen05
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.tensor_memory import require_tcgen05
 
 
 def _first_of_two(lo: Lowering) -> Value | None:

@@ -16,12 +16,12 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType, int32, uint32
 from weft.layout.base import Unreadable
 from weft.layout.tensor_memory.load_store import TensorAccess, plan_tensor_access
-from weft.ops import control, shared, tensor_memory
+from weft.ops import shared, tensor_memory
 from weft.passes.lower.forms import Array
-from weft.passes.lower.handles import Handle, address_of, tensor_side
+from weft.passes.lower.handles import Handle, address_of, index, reinterpret, slice_, tensor_side
 from weft.passes.lower.numbers import mapped_warp
 from weft.passes.lower.operands import optional, require
-from weft.passes.lower.shape import linear_of
+from weft.passes.lower.placement import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 
 
@@ -111,8 +111,10 @@ def store(lo: Lowering, op: Op) -> None:
 
 
 RULES: dict[OpDef, LowerRule] = {
-    control.return_: leave,
     tensor_memory.alloc: alloc,
+    tensor_memory.index: index,
+    tensor_memory.slice: slice_,
+    tensor_memory.reinterpret: reinterpret,
     tensor_memory.load: load,
     tensor_memory.store: store,
 }

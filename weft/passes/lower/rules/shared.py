@@ -1,4 +1,4 @@
-"""Lowering of accesses to the author's shared memory by the plan of `weft.layout.shared.load_store`.
+"""Lowering of the author's shared memory: allocations and views, and accesses by the plan of `weft.layout.shared.load_store`.
 
 %x = shared.load %tile    -->    %x = shared.load_regs %memory, %base {offsets=(0, 512), vec=4}
                                  %x = shared.load_matrix %memory, %base {matrices=4}              ldmatrix, if it fits
@@ -13,12 +13,12 @@ from weft.ir.types import int32
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.shared.load_store import SharedAccess, plan_access
+from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.vectors import Access
 from weft.ops import arith, regs, shared
 from weft.passes.lower.forms import Array, Table
-from weft.passes.lower.handles import type_of, view
-from weft.passes.lower.placement import bit_terms, owned, register_coordinates
-from weft.passes.lower.shape import linear_of
+from weft.passes.lower.handles import Handle, define, index, reinterpret, slice_, type_of, view
+from weft.passes.lower.placement import bit_terms, linear_of, owned, register_coordinates
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.views import pads_of
 
@@ -38,6 +38,31 @@ def places(lo: Lowering, access: Access) -> tuple[Value, Table, Table]:
 def _slots(registers: tuple[Table, ...]) -> dict[int, int]:
     """The index of each loaded register in the loaded array."""
     return {register: i for i, register in enumerate(sorted(r for group in registers for r in group))}
+
+
+# Handles
+
+
+def alloc(lo: Lowering, op: Op) -> None:
+    """The author's allocation becomes an array at its assigned offset."""
+    t = type_of(op.result)
+    count = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
+    offset: int = op.attrs["offset"]
+    room = lo.emit(shared.array, dtype=t.element, count=count, tag=lo.tag(), offset=offset, name=op.result.name)
+    lo.handles[op.result] = Handle(room, lo.constant(0, int32))
+
+
+def renamed(lo: Lowering, op: Op) -> None:
+    """Permutations and reshapes keep the address."""
+    (source,) = op.uses
+    define(lo, op, lo.handles[source])
+
+
+def keep_alive(lo: Lowering, op: Op) -> None:
+    """Dropped: it only extends the live range for `allocate_shared`."""
+
+
+# Accesses
 
 
 def load(lo: Lowering, op: Op) -> None:
@@ -155,6 +180,13 @@ def _mapped(lo: Lowering, number: Value, column: Table) -> list[Value]:
 
 
 RULES: dict[OpDef, LowerRule] = {
+    shared.alloc: alloc,
+    shared.index: index,
+    shared.slice: slice_,
+    shared.permute: renamed,
+    shared.reshape: renamed,
+    shared.reinterpret: reinterpret,
+    shared.keep_alive: keep_alive,
     shared.load: load,
     shared.store: store,
     shared.gather: gather,

@@ -1,4 +1,4 @@
-"""Lowering of global memory accesses: vector loads and stores, and atomics, with each element accessed once.
+"""Lowering of addresses and global memory accesses: vector loads and stores, and atomics, with each element accessed once.
 
 %v = memory.load %p, %mask    -->    %v = memory.load_regs %base, %predicates {offsets=..., registers=..., vec=4}
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from weft.analysis.facts.congruence import MOST
 from weft.ir.core import Op, OpDef, Value
-from weft.ir.types import ScalarType, TileType
+from weft.ir.types import ScalarType, TileType, int64
 from weft.ops import arith, memory, regs
 from weft.ops.check import pointer_of
 from weft.passes.lower.blocks import both, in_first, owns_first
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
-from weft.passes.lower.forms import Array, Form, Splat, Table
-from weft.passes.lower.placement import leaders, owned
-from weft.passes.lower.shape import linear_of
+from weft.passes.lower.forms import Array, Form, Splat, Table, sum_strides
+from weft.passes.lower.placement import leaders, linear_of, owned
+from weft.passes.lower.rules.arith import affine, elementwise, kept_scalar
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.vectors import Tiles, address_operands, vectorize
 
@@ -167,7 +167,24 @@ def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Va
     lo.define(op, Array(broadcast_from_owner(lo, old, linear_of(ptr), op.result in lo.used)))
 
 
+def addptr(lo: Lowering, op: Op) -> None:
+    """Address arithmetic: the base pointer advances; constants and strides (as int64) stay until the access."""
+    if kept_scalar(lo, op):
+        return
+    ptr, offset = (lo.form(v) for v in op.uses)
+    base, step = lo.as_affine(ptr), lo.as_affine(offset)
+    if base is None or step is None or (isinstance(ptr, Splat) and isinstance(offset, Splat)):
+        elementwise(lo, op)
+        return
+    const = tuple([a + b for a, b in zip(base.const, step.const, strict=True)])
+    strides = tuple([(lo.cast(stride, int64), table) for stride, table in step.strides])
+    zero = lo.constants.get(step.base) == 0
+    address = base.base if zero else lo.emit(memory.addptr, base.base, step.base)
+    lo.define(op, affine(address, const, sum_strides(base.strides, strides)))
+
+
 RULES: dict[OpDef, LowerRule] = {
+    memory.addptr: addptr,
     memory.load: load,
     memory.store: store,
     memory.atomic: atomic,

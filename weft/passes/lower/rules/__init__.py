@@ -1,0 +1,31 @@
+"""Lowering rules: one file, or folder, for each file of `weft.ops` that has some, with the same name."""
+
+from __future__ import annotations
+
+from weft.ir.core import OpDef
+from weft.passes.lower.rules import (
+    arith,
+    async_copy,
+    clc,
+    control,
+    debug,
+    elements,
+    hints,
+    mbarrier,
+    memory,
+    mma,
+    shared,
+    sync,
+    tcgen05,
+    tensor_memory,
+    thread,
+    tile,
+    tma,
+)
+from weft.passes.lower.state import LowerRule
+
+FAMILIES = (
+    arith, async_copy, clc, control, debug, elements, hints, mbarrier, memory, mma, shared, sync, tcgen05,
+    tensor_memory, thread, tile, tma,
+)  # fmt: skip
+RULES: dict[OpDef, LowerRule] = {op: rule for family in FAMILIES for op, rule in family.RULES.items()}

@@ -1,0 +1,17 @@
+"""Lowering of the proxy fence. Barriers stay as they are."""
+
+from __future__ import annotations
+
+from weft.ir.core import Op, OpDef
+from weft.ops import sync
+from weft.passes.lower.operands import require
+from weft.passes.lower.state import Lowering, LowerRule
+
+
+def fence_async(lo: Lowering, op: Op) -> None:
+    """`fence.proxy.async` exists from sm_90 on, where the async proxy does."""
+    require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
+    lo.emit(op.kind, **op.attrs)
+
+
+RULES: dict[OpDef, LowerRule] = {sync.fence_async: fence_async}
