@@ -135,7 +135,7 @@ def _check_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--uninitialized",
-        choices=("error", "poison"),
+        choices=("error", "poison", "ignore"),
         help="what a read of shared memory is that was never written (error)",
     )
 

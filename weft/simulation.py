@@ -18,7 +18,7 @@ from weft.scoped import Scoped
 
 Program = tuple[int, int, int]
 Schedule = Literal["late", "early", "random"]
-Uninitialized = Literal["error", "poison"]
+Uninitialized = Literal["error", "poison", "ignore"]
 Bounds = Literal["argument", "storage"]
 Order = Literal["grid", "reverse", "random"]
 
@@ -85,7 +85,8 @@ def simulate(
     under a seed and "late" without one. It changes the numbers that an incorrect kernel computes; what is reported changes only
     where branches depend on such numbers.
     `uninitialized`: how a read of unwritten shared memory is treated: as an "error", or as "poison", an undefined value (a NaN)
-    that is reported where it affects the result, at the latest when it reaches global memory.
+    that is reported where it affects the result, at the latest when it reaches global memory. "ignore" reports none of it, for
+    kernels that read such memory on purpose; every other hazard is still found.
     `bounds`: which memory of an array argument a kernel may access. "argument": from the array's lowest byte to its highest, so
     ten elements for `x[10:20]`. "storage": all memory that the array is a view of, for kernels that get a pointer into a larger
     buffer on purpose.
@@ -118,8 +119,8 @@ def simulate(
         raise _refuse("max_resident", max_resident, "a number of programs", "max_resident=1")
     if not one_of(schedule, None, "late", "early", "random"):
         raise _refuse("schedule", schedule, "'late', 'early', 'random' or None", "schedule='random'")
-    if not one_of(uninitialized, "error", "poison"):
-        raise _refuse("uninitialized", uninitialized, "'error' or 'poison'", "uninitialized='poison'")
+    if not one_of(uninitialized, "error", "poison", "ignore"):
+        raise _refuse("uninitialized", uninitialized, "'error', 'poison' or 'ignore'", "uninitialized='poison'")
     if not one_of(bounds, "argument", "storage"):
         raise _refuse("bounds", bounds, "'argument' or 'storage'", "bounds='storage'")
     if not one_of(order, None, "grid", "reverse", "random"):

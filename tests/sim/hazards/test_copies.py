@@ -255,6 +255,26 @@ def test_poison_is_reported_where_it_reaches_memory():
     assert (out[32:] == 0).all()
 
 
+def test_memory_that_was_never_written_can_be_ignored():
+    _, out = matrices()
+    with weft.simulate(uninitialized="ignore"):
+        unwritten[1](out, ROWS, PLAIN, False, 64)
+        assert (out[:32] == 1).all()
+        # Races are found all the same: another warp reads what this one writes, without a barrier.
+        with pytest.raises(hazard.ThreadRace):
+            unordered[1](out, ROWS, PLAIN)
+
+
+@weft.jit(sync="none")
+def unordered(out, layout: gl.constexpr, shared: gl.constexpr):
+    smem = gl.allocate_shared_memory(gl.float32, [64, 64], shared)
+    value = smem.permute((1, 0)).load(layout)
+    smem.store(value + 1.0)
+    i = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))[:, None]
+    j = gl.arange(0, 64, layout=gl.SliceLayout(0, layout))[None, :]
+    gl.store(out + i * 64 + j, value)
+
+
 def test_without_checks_copies_come_late():
     src, dst = matrices()
     given = tuple(TensorDescriptor.from_tensor(array, [N, N], SMEM) for array in (src, dst))

@@ -101,7 +101,7 @@ class Block:
             machine = self.machine
             found = Store(
                 space, machine.func.attrs.shared_bytes if space is SHARED else 0, machine.granule,
-                self._shadow(space) if machine.hazards else None,
+                self._shadow(space) if machine.hazards else None, machine.uninitialized == "ignore",
             )  # fmt: skip
             self._stores[space] = found
         return found

@@ -44,7 +44,7 @@ from weft.targets import Target
 if TYPE_CHECKING:
     from weft.sim.machine.blocks import Block
 
-Uninitialized = Literal["error", "poison"]
+Uninitialized = Literal["error", "poison", "ignore"]
 
 
 class Machine:

@@ -106,15 +106,18 @@ def pieces(base: int, elements: Array, itemsize: int, size: int) -> Array:
 
 class Store:
     """One block's memory of a space. `reserved`: the columns of tensor memory that `tcgen05.alloc` has given the kernel
-    (lowered stage)."""
+    (lowered stage). `born_written`: new allocations count as written, so that no read of them is reported."""
 
     __slots__ = (
-        "_causes", "_full", "_lifetimes", "_placed", "_top", "_undefined", "_unit", "_words", "data", "granule", "owner",
-        "reserved", "shadow", "space",
+        "_causes", "_full", "_lifetimes", "_placed", "_top", "_undefined", "_unit", "_words", "born_written", "data", "granule",
+        "owner", "reserved", "shadow", "space",
     )  # fmt: skip
 
-    def __init__(self, space: Space, size: int, granule: int, shadow: Shadow | None) -> None:
+    def __init__(
+        self, space: Space, size: int, granule: int, shadow: Shadow | None, born_written: bool = False
+    ) -> None:
         self.space = space
+        self.born_written = born_written
         self.granule = space.granule or granule
         self._unit = space.unit or self.granule
         if shadow is not None:
@@ -161,7 +164,10 @@ class Store:
         self._top = max(self._top, self._aligned(start + size))
         self._reserve(start + size)
         self._lifetimes += 1
-        return Handle(Lifetime(self._lifetimes, start, size, name, op, leading, stage, self.space), start)
+        memory = Lifetime(self._lifetimes, start, size, name, op, leading, stage, self.space)
+        if self.born_written:
+            self.written(memory, slice(start // self.granule, -(-(start + size) // self.granule)))
+        return Handle(memory, start)
 
     def view(self, handle: Handle, dtype: np.dtype[Any], low: int, high: int) -> Array:
         """Elements `low` to `high` (exclusive) of a type, numbered from the handle's base; they must lie in memory."""
