@@ -158,3 +158,20 @@ def test_fp4(run, rng, dtype, axis):
     same(out, np.ascontiguousarray(pairs.reshape(out.shape).astype(NUMPY[dtype])))
     assert np.isin(out.astype(np.float64), E2M1).all()
     assert ml_dtypes.finfo(NUMPY[dtype]).max > 6
+
+
+@weft.jit
+def special_registers(out):
+    rank = gl.inline_asm_elementwise("mov.u32 $0, %cluster_ctarank;", "=r", [], dtype=gl.int32, is_pure=True, pack=1)
+    block, blocks = gl.inline_asm_elementwise(
+        "mov.u32 $0, %ctaid.x;\nmov.u32 $1, %nctaid.x;", "=r,=r", [], dtype=(gl.int32, gl.int32), is_pure=True, pack=1
+    )
+    gl.store(out + 3 * gl.program_id(0), rank)
+    gl.store(out + 3 * gl.program_id(0) + 1, block)
+    gl.store(out + 3 * gl.program_id(0) + 2, blocks)
+
+
+def test_text_without_operands_gives_scalars(run):
+    out = poison((5, 3), np.int32)
+    run(special_registers, 5, out)
+    same(out, np.array([[0, program, 5] for program in range(5)], np.int32))

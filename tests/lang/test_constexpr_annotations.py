@@ -101,3 +101,22 @@ def test_field_of_an_aggregate_by_object():
     kind = type("Known", (), {"__annotations__": {"size": gl.constexpr[int], "more": gl.constexpr[int] | None}})
     made = gl.aggregate(kind)(3, gl.constexpr(4))
     assert (made.size, made.more) == (3, 4)
+
+
+@weft.jit
+def fill_annotated(buffer: gl.constexpr, value, layout: gl.constexpr):
+    buffer.store(gl.full([128], value, gl.float32, layout))
+
+
+@weft.jit
+def buffers_as_constants(out, n, layout: gl.constexpr):
+    buffer = gl.allocate_shared_memory(gl.float32, [2, 128], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    fill_annotated(buffer.index(n), 3.0, layout)
+    gl.store(out + gl.arange(0, 128, layout), buffer.index(n).load(layout))
+
+
+def test_a_buffer_may_be_passed_to_a_parameter_annotated_as_constant():
+    """As Gluon's kernels do; only its address is known at run time."""
+    out = np.zeros(128, np.float32)
+    buffers_as_constants[1](out, 1, gl.BlockedLayout([1], [32], [4], [0]))
+    assert (out == 3.0).all()

@@ -23,6 +23,8 @@ from weft.lang.transparent import read_by
 from weft.lang.values import DROP_ANNOTATION, class_of, is_plain, is_runtime, require_constexpr, show
 from weft.language import cast
 from weft.language.aggregate import AGGREGATE
+from weft.language.descriptor import tensor_descriptor
+from weft.language.handles import memory_handle
 from weft.language.marks import is_builtin, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue
 from weft.language.tree import fields_of
@@ -270,7 +272,12 @@ def function_end(outcome: Outcome) -> Outcome:
 def _check_constants(frame: Frame) -> None:
     for parameter in parameters(frame.source.node):
         value = frame.env[parameter.arg].value
-        if is_runtime(value) and annotates_constexpr(frame, parameter.annotation):
+        # A handle of memory is known at compile time but for its address, and Gluon's kernels annotate it as a constant.
+        if (
+            is_runtime(value)
+            and not isinstance(value, (memory_handle, tensor_descriptor))
+            and annotates_constexpr(frame, parameter.annotation)
+        ):
             require_constexpr(value, f"argument {parameter.arg!r} of {frame.source.name}", DROP_ANNOTATION)
 
 

@@ -34,6 +34,9 @@ def inline_asm_elementwise(
     32-bit registers. `dtype` is the element type of the result, or a tuple for several results. Unless `is_pure` is set, the
     assembly is never eliminated, merged or moved. The simulator calls `sim` instead, on NumPy arrays.
 
+    Without operands the results are scalars: what the text computes must be the same in all threads of the block, as
+    `mov.u32 $0, %cluster_ctarank;` is. In a kernel launched with `block=` each thread has its own.
+
     Raises tile-asm-constraints, tile-asm-operands, language-dtype.
     """
     many = isinstance(dtype, (tuple, list))
@@ -42,13 +45,13 @@ def inline_asm_elementwise(
         check_dtype(entry)
     count = check_int("inline_asm_elementwise", pack)
     values = [to_tensor(x) for x in args]
-    if not values or count < 1:
+    if count < 1 or (not values and count != 1):
         raise fail(errors.TILE_ASM_OPERANDS, operands=len(values), pack=count)
     _check_constraints(constraints, dtypes, values, count)
-    form = common_form("inline_asm_elementwise", values)
     kind = ops.inline_asm if is_pure else ops.inline_asm_volatile
     attrs = {"asm": asm, "constraints": constraints, "dtypes": dtypes, "pack": count, "sim": sim}
-    results = apply_many(kind, [fit(x, form) for x in values], **attrs)
+    form = common_form("inline_asm_elementwise", values) if values else None
+    results = apply_many(kind, [fit(x, form) for x in values] if form else [], **attrs)
     return results if many else results[0]
 
 

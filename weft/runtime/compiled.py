@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal, NoReturn, Protocol, overload
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, overload
 
 from weft.errors import fail
 from weft.errors.launch import PICKLE_COMPILED, UNKNOWN_STAGE
@@ -133,6 +133,15 @@ def _once(make: Callable[[], Binary]) -> Callable[[], Binary]:
     return get
 
 
+class Metadata(NamedTuple):
+    """A compiled kernel's symbol, its warps and blocks, and the bytes of shared memory of a block."""
+
+    name: str
+    num_warps: int
+    num_ctas: int
+    shared: int
+
+
 class CompiledKernel:
     """A kernel compiled for one request. Its stages are computed on first use.
 
@@ -189,6 +198,11 @@ class CompiledKernel:
     def num_ctas(self) -> int:
         """Blocks of a program; more than one form a cluster."""
         return self.request.options.num_ctas
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the kernel takes, under the names that Gluon gives it."""
+        return Metadata(self.name, self.num_warps, self.num_ctas, self.shared)
 
     @property
     def threads(self) -> int:

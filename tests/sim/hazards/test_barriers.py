@@ -303,3 +303,40 @@ def across(dst, fence: gl.constexpr, layout: gl.constexpr):
 def test_a_fence_of_the_accessor_counts_for_another_partition():
     assert verdict(across, lambda: (descriptor(), True, ROWS)) is None
     assert type(verdict(across, lambda: (descriptor(), False, ROWS))) is hazard.MissingFence
+
+
+@weft.jit
+def waits_and_arrives(bar):
+    mbarrier.wait(bar, phase=0)
+    mbarrier.arrive(bar, count=1)
+
+
+@weft.jit
+def waits_for_the_second_phase(bar):
+    mbarrier.wait(bar, phase=1)
+
+
+@weft.jit
+def arrives_before_partitions(inside: gl.constexpr):
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    if not inside:
+        mbarrier.arrive(bar, count=1)
+    gl.warp_specialize(
+        [(arrives_first, (bar, inside)), (waits_for_the_second_phase, (bar,)), (waits_and_arrives, (bar,))],
+        [4, 4],
+        [32, 32],
+    )
+
+
+@weft.jit
+def arrives_first(bar, inside: gl.constexpr):
+    if inside:
+        mbarrier.arrive(bar, count=1)
+
+
+def test_a_phase_is_known_to_all_that_its_arrivals_precede():
+    """A wait for parity 1 means the second phase where the first is over for certain, else the one before the first."""
+    arrives_before_partitions[1](False)
+    with pytest.raises(hazard.PhaseAliasing):
+        arrives_before_partitions[1](True)

@@ -78,6 +78,10 @@ class Barrier:
     # Arrivals by cp.async.mbarrier.arrive without .noinc in the current phase: the task, the event number, and the counts that
     # hold once its copies are complete.
     added: list[tuple[int, int, Counts]] = field(default_factory=list[tuple[int, int, Counts]])
+    # The task and number of each arrival (`Clock.arrive`) of the current phase, and of the last few phases by number, except of
+    # those that waited for agents.
+    events: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    completing: dict[int, list[tuple[int, int]]] = field(default_factory=dict[int, list[tuple[int, int]]])
 
     def __post_init__(self) -> None:
         self.pending = self.count
@@ -108,6 +112,7 @@ class Barrier:
         self._check_arrivals(op, clock, count)
         self.pending -= count
         self.arrivals.append(op)
+        self.events.append((clock.slot, clock.arrive()))
         self.clock.join(released)
         self._check_bytes(op)
         if not self.flights:
@@ -204,6 +209,10 @@ class Barrier:
             if self.clock.before.get(slot, 0) > position:
                 join(self.clock.known, copies)
         self.published, self.clock = self.clock, Released()
+        if not self.flights:
+            self.completing[self.completed] = self.events
+        self.completing.pop(self.completed - _PHASES_KEPT, None)
+        self.events = []
         self.flights, self.added, self.earlier, self.arrivals = [], [], self.arrivals, []
         self.pending, self.expected, self.brought = self.count, 0, 0
         self.completed += 1
@@ -212,8 +221,10 @@ class Barrier:
         """The phase that a wait for a parity refers to: the last phase that the waiter knows, or the next one (-1 before the
         first).
 
-        Raises PhaseAliasing if a later phase has completed already: the parity no longer identifies the phase."""
-        known = clock.known.get(self.component, 0)
+        A waiter knows a phase that it has waited for, and one whose every arrival precedes it in time. Raises PhaseAliasing if
+        a later phase has completed already: the parity no longer identifies the phase."""
+        seen = (phase + 1 for phase, arrivals in self.completing.items() if all(map(clock.follows, arrivals)))
+        known = max(clock.known.get(self.component, 0), max(seen, default=0))
         phase = known - 1 if (known - 1) % 2 == parity else known
         if self.completed > phase + 1:
             raise self._report(
@@ -270,6 +281,10 @@ class Barrier:
         if slot is not None:
             error.partitions = (self.partition(slot),)
         return error
+
+
+_PHASES_KEPT = 4
+"""A waiter that is further behind has lost the phase in any case."""
 
 
 def _phase(number: int) -> str:

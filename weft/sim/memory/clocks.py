@@ -69,7 +69,7 @@ class Released:
 @dataclass(slots=True, eq=False)
 class Clock:
     """The vector clock of one task. `slot`: the component of its own events. `position`: their count so far. `touched`: the
-    value of `position` after its last access to tensor memory."""
+    value of `position` after its last access to tensor memory. `arrived`: how often the task has arrived at mbarriers."""
 
     slot: int
     position: int = 0
@@ -84,12 +84,24 @@ class Clock:
     own_sealed: Counts = field(default_factory=_counts)
     ordered: Counts = field(default_factory=_counts)
     touched: int = 0
+    arrived: int = 0
     learned: Learned = field(default_factory=Learned)
 
     def tick(self) -> int:
         """Begin a new event of the task and return its number."""
         self.position += 1
         return self.position - 1
+
+    def arrive(self) -> int:
+        """Count an arrival of the task at an mbarrier and return its number. Arrivals access no memory, so they are no events
+        that a barrier or a fence would have to order: they have a component of their own, `~slot`."""
+        self.arrived += 1
+        return self.arrived - 1
+
+    def follows(self, arrival: tuple[int, int]) -> bool:
+        """True if an arrival (the task's slot, and its number) precedes the present in time."""
+        slot, number = arrival
+        return slot == self.slot or max(self.before.get(~slot, 0), self.known.get(~slot, 0)) > number
 
     @property
     def open(self) -> bool:
@@ -100,7 +112,7 @@ class Clock:
     @property
     def unfenced(self) -> bool:
         """True if a proxy fence would order anything that is not ordered yet."""
-        others = any(self.fenced.get(c, 0) < count for c, count in self.known.items())
+        others = any(self.fenced.get(c, 0) < count for c, count in self.known.items() if c >= 0)
         return self.own_fenced.get(self.slot, 0) < self.position or others
 
     def barrier(self) -> None:
@@ -108,6 +120,8 @@ class Clock:
         join(self.known, self.each)
         join(self.known, self.elected)
         self.known[self.slot] = self.position
+        if self.arrived:
+            self.known[~self.slot] = self.arrived
         join(self.fenced, self.own_fenced)
         join(self.sealed, self.own_sealed)
         self.warps.clear()
@@ -157,6 +171,8 @@ class Clock:
         out = self.release()
         join(out.known, self.each)
         out.known[self.slot] = self.position
+        if self.arrived:
+            out.known[~self.slot] = self.arrived
         join(out.fenced, self.own_fenced)
         join(out.sealed, self.own_sealed)
         join(out.before, out.known)

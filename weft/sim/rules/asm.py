@@ -6,6 +6,7 @@ elements fill, or one narrower register if they fill less than 32 bits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,7 +43,7 @@ def _by_function(op: Op, values: Sequence[Data]) -> tuple[Data, ...]:
     dtypes: tuple[DType, ...] = op.attrs["dtypes"]
     found: Any = op.attrs["sim"](*[data.array for data in values])
     arrays: Sequence[Array] = [found] if len(dtypes) == 1 and hasattr(found, "dtype") else found
-    undefined, shape = undefined_in(values), np.shape(values[0].array)
+    undefined, shape = undefined_in(values), np.shape(values[0].array) if values else ()
     pairs = zip(arrays, dtypes, strict=True)
     return tuple(Data(np.broadcast_to(np.asarray(a, numpy_dtype(d)), shape)[()], undefined) for a, d in pairs)
 
@@ -59,10 +60,10 @@ def _by_text(task: Task, op: Op, parts: Sequence[Data]) -> Run:
         tied = [int(c) if c.isdigit() else None for c in given]
         letters = [c if place is None else outputs[place] for c, place in zip(given, tied, strict=True)]
         registers = [_widened(bits, WIDTHS[letter]) for bits, letter in zip(packed, letters, strict=True)]
-        found = ptx.run(op.attrs["asm"], [WIDTHS[letter] for letter in outputs], registers, tied)
+        found = ptx.run(_with_places(task, op.attrs["asm"]), [WIDTHS[letter] for letter in outputs], registers, tied)
     except ptx.UnknownInstruction as error:
         raise task.fail(hazard.INLINE_ASM, op, instruction=error.text, reason=error.reason) from None
-    undefined, shape = undefined_in(parts), np.shape(parts[0].array)
+    undefined, shape = undefined_in(parts), np.shape(parts[0].array) if parts else ()
     results: list[Data] = []
     for dtype, count in zip(dtypes, counts, strict=True):
         for value in (found.pop(0) for _ in range(count)):
@@ -71,6 +72,22 @@ def _by_text(task: Task, op: Op, parts: Sequence[Data]) -> Run:
                 Data(np.broadcast_to(element, shape), mark) for element in _unpack(value.bits, dtype, pack // count)
             ]
     return tuple(results)
+
+
+def _with_places(task: Task, text: str) -> str:
+    """The text with the special registers that are the same in all threads of a block as numbers."""
+    if "%" not in text:
+        return text
+    machine, blocks = task.machine, task.machine.func.attrs.num_ctas
+    values = {"cluster_ctarank": task.rank, "cluster_nctarank": blocks}
+    for axis, program, programs in zip("xyz", task.pid, machine.grid, strict=True):
+        along = blocks if axis == "x" else 1
+        values |= {f"clusterid.{axis}": program, f"nclusterid.{axis}": programs}
+        values |= {f"ctaid.{axis}": program * along + task.rank * (along > 1), f"nctaid.{axis}": programs * along}
+    return _SPECIAL.sub(lambda found: str(values.get(found[1], found[0])), text)
+
+
+_SPECIAL = re.compile(r"%([a-z_]+(?:\.[xyz])?)")
 
 
 def _constraints(constraints: str, results: int, operands: int) -> tuple[list[str], list[str]]:
