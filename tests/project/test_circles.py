@@ -15,9 +15,6 @@ MODULES = {tree.module_of(path): path for path in tree.python_files("weft")}
 OF_TYPES = {
     "weft.views.tensor": "the methods of a view are written in modules by subject, which take and return views",
     "weft.passes.lower.state": "the state calls the lowering of handles and control flow, which write into it",
-    "weft.sim.machine.tasks": "records of accesses and of waits name the task that made them",
-    "weft.sim.memory.verdicts": "a verdict reads the memory that asks for it",
-    "weft.sim.memory.warps": "notes of threads are compared with the clocks that hold them",
 }
 
 

@@ -10,11 +10,13 @@ from weft.ir.types import int32
 from weft.ops import shared, sync
 from weft.sim.memory import shadow
 from weft.sim.memory.clocks import Clock
-from weft.sim.memory.shadow import Area, Event, Shadow
-from weft.sim.memory.store import SHARED, Lifetime, Store
+from weft.sim.memory.events import Area, Event
+from weft.sim.memory.shadow import Shadow
+from weft.sim.memory.spaces import SHARED, Allocation
+from weft.sim.memory.store import Store
 
 ALLOC = Op(shared.scratch, (), {"dtype": int32, "count": 64, "tag": 0, "align": 16, "offset": 0}, (), (), None)
-SMEM = Lifetime(1, 0, 256, "smem", ALLOC, (2, 2), 64)
+SMEM = Allocation(1, 0, 256, "smem", ALLOC, (2, 2), 64)
 
 
 def op(line: int) -> Op:
@@ -22,7 +24,7 @@ def op(line: int) -> Op:
 
 
 def access(
-    known: Shadow, clock: Clock, line: int, writes: bool, first: int, thread: int = 0, memory: Lifetime = SMEM
+    known: Shadow, clock: Clock, line: int, writes: bool, first: int, thread: int = 0, memory: Allocation = SMEM
 ) -> None:
     event = Event(clock.slot, clock.tick(), "generic", writes, clock.slot, op(line), memory)
     known.access(clock, event, Area(slice(first, first + 4), thread))
@@ -75,7 +77,7 @@ def test_reports_name_the_tile(first, name):
 def test_reports_name_both_of_two_buffers_in_the_same_bytes():
     known, clock = made()
     access(known, clock, 1, True, 20)
-    later = Lifetime(2, 64, 128, "other", ALLOC)
+    later = Allocation(2, 64, 128, "other", ALLOC)
     with pytest.raises(hazard.ThreadRace) as caught:
         access(known, clock, 2, True, 20, thread=1, memory=later)
     assert caught.value.buffer == "other"
@@ -84,5 +86,5 @@ def test_reports_name_both_of_two_buffers_in_the_same_bytes():
 
 def test_what_memory_is_called():
     assert SMEM.part(256) == "smem"
-    assert Lifetime(1, 0, 16, "", ALLOC).part(0) == "the compiler's scratch memory"
-    assert Lifetime(1, 128, 64, "x", ALLOC).part(130) == "x"
+    assert Allocation(1, 0, 16, "", ALLOC).part(0) == "the compiler's scratch memory"
+    assert Allocation(1, 128, 64, "x", ALLOC).part(130) == "x"

@@ -19,11 +19,11 @@ from weft.ir.types import DType
 from weft.ops import clc
 from weft.sim.machine.agents import Schedule
 from weft.sim.machine.data import Data
+from weft.sim.machine.machine import Machine, Uninitialized
 from weft.sim.machine.pending import Pending
 from weft.sim.machine.programs import GridPrograms, Order, Pid, backwards, shuffled, windowed
 from weft.sim.machine.report import Report
 from weft.sim.machine.schedule import run_blocks
-from weft.sim.machine.tasks import Machine, Uninitialized
 from weft.sim.memory.heap import Buffer, Heap, Segment, TensorMap, segment_of
 from weft.sim.numbers import arithmetic as numbers
 from weft.targets import Target

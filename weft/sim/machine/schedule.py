@@ -12,9 +12,9 @@ from collections.abc import Callable
 from random import Random
 
 from weft.errors import Hazard, Loc, UserError, fail, hazard
-from weft.sim.machine.blocks import Block, Cluster
 from weft.sim.machine.data import Data
-from weft.sim.machine.tasks import Machine, Task
+from weft.sim.machine.machine import Machine
+from weft.sim.machine.tasks import Block, Cluster, Task
 from weft.sim.machine.wait import Wait
 
 

@@ -1,154 +1,228 @@
-"""Tasks, and the execution of regions by a task.
+"""Programs: their blocks, which own memories, mbarriers and agents, and the tasks that execute regions.
 
-A task is one partition of a block (the whole block unless the kernel is warp-specialised). It runs as a generator, so that it
-can be suspended while it waits for another task (`weft.sim.machine.schedule`). Its threads run in lockstep: an operation acts
-on arrays over all threads. Under divergence of threads, or of the elements that a function is mapped over, `active` is the mask
+Most programs are one block. A program that is a cluster has several blocks, which are resident together. A task is one
+partition of a block (the whole block unless the kernel is warp-specialised). It runs as a generator, so that it can be
+suspended while it waits for another task (`weft.sim.machine.schedule`). Its threads run in lockstep: an operation acts on
+arrays over all threads. Under divergence of threads, or of the elements that a function is mapped over, `active` is the mask
 for which a region executes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 
-from weft.analysis.steering import NOTHING, steering_of
 from weft.errors import Hazard, Loc, Row, UserError, fail, hazard
-from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.types import SharedArrayType, SharedType, TileType
+from weft.ir.core import Op, Region, Value
+from weft.ir.types import TileType
 from weft.layout import WARP_SIZE
-from weft.ops import control
-from weft.sim.machine.agents import Schedule
-from weft.sim.machine.code import Code, compile_region
+from weft.ops import mma, tcgen05
+from weft.sim.machine.agents import Agents, Groups, Pipe
+from weft.sim.machine.barriers import Agent, Barrier
 from weft.sim.machine.data import Array, Data, Mark, where_marked
-from weft.sim.machine.findings import Findings
 from weft.sim.machine.hardware import own_part_of, part_of
+from weft.sim.machine.machine import Machine
 from weft.sim.machine.naming import Naming
-from weft.sim.machine.pending import Pending
-from weft.sim.machine.report import Report
+from weft.sim.machine.pending import Response
 from weft.sim.machine.wait import Run, Wait
-from weft.sim.memory.heap import Access, Heap
-from weft.sim.memory.races import Races
-from weft.sim.memory.shadow import Event
-from weft.sim.memory.store import SHARED, TENSOR, Lifetime
-from weft.sim.memory.verdicts import Mode
+from weft.sim.memory.clocks import Clock, Released
+from weft.sim.memory.events import Event, EventMode
+from weft.sim.memory.heap import Access, Made
+from weft.sim.memory.shadow import Shadow
+from weft.sim.memory.spaces import COLUMN_BYTES, SHARED, TENSOR, Allocation, Space
+from weft.sim.memory.store import Store
+from weft.sim.memory.tensor_shadow import TensorShadow
+from weft.sim.memory.verdicts import clashing, task_words
 from weft.sim.numbers import divisions
 from weft.sim.numbers.arithmetic import bits_of
-from weft.sim.numbers.products import NotReady, misused
-from weft.targets import Target
-
-if TYPE_CHECKING:
-    from weft.sim.machine.blocks import Block
-
-Uninitialized = Literal["error", "poison", "ignore"]
+from weft.sim.numbers.products import InFlight, NotReady
 
 
-class Machine:
-    """The state that all blocks of one launch share."""
+class Cluster:
+    """One program: its coordinates in the grid, its number in start order, and its blocks.
+
+    `slot` numbers the tasks of all blocks together. Each task has a clock, bulk groups, cp.async batches, wgmma groups, and a
+    pipe of tcgen05 operations. `rounds`: what each phase of the cluster's barrier published. `refused`: the responses of
+    clusterlaunchcontrol requests that found no program left."""
 
     __slots__ = (
-        "_codes", "blocks", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "pending",
-        "plain", "races", "random", "report", "schedule", "seed", "steering", "target", "tasks", "threads", "two_ctas",
-        "uninitialized",
+        "_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "pipes", "products", "refused",
+        "rounds",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        func: Func,
-        grid: tuple[int, int, int],
-        heap: Heap,
-        target: Target,
-        output: Callable[[str], None],
-        *,
-        seed: int = 0,
-        hazards: bool = True,
-        schedule: Schedule | None = None,
-        uninitialized: Uninitialized = "error",
-        keep_going: bool = False,
-    ) -> None:
-        self.func = func
-        self.grid = grid
-        self.heap = heap
-        self.target = target
-        self.output = output
-        # Set when the launch begins.
-        self.pending = Pending((), 0)
-        self.found = Findings(keep_going)
-        self.report = Report(hazards=self.found.hazards)
-        block = func.attrs.block
-        self.threads = func.attrs.num_warps * WARP_SIZE if block is None else prod(block)
-        self.seed, self.random = seed, Random(seed)
-        self.schedule: Schedule = schedule or ("random" if seed else "late")
-        self.hazards = hazards
-        self.uninitialized: Uninitialized = uninitialized
-        self.granule, self.tasks = _shared_granule(func), _task_count(func)
-        self.blocks = func.attrs.num_ctas
-        # True if blocks work in pairs and the even block issues the MMAs of both (`.cta_group::2`).
-        self.two_ctas = func.attrs.two_ctas
-        # True if there is one task, and only threads and their cp.async copies access shared memory: a barrier orders all.
-        self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
-        self.names = Naming(func)
-        self.steering = steering_of(func) if hazards else NOTHING
-        self.races = Races(heap, self.tasks * self.blocks, self.steering) if hazards else None
-        # For each barrier or fence of the author, how often it ran and how often it had nothing to order.
-        self.idle: dict[Op, tuple[int, int]] = {}
-        self._codes: dict[Region, Code] = {}
+    def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
+        self.machine = machine
+        self.pid = pid
+        self.number = number
+        self.clocks = [Clock(slot) for slot in range(machine.tasks * machine.blocks)]
+        self._components = len(self.clocks)
+        self.bulk = [Groups(self.component()) for _ in self.clocks]
+        self.copies = [Groups(self.component()) for _ in self.clocks]
+        self.products = [Groups(self.component()) for _ in self.clocks]
+        self.pipes = [Pipe(self.component(), self.component()) for _ in self.clocks]
+        self.rounds: list[Released] = []
+        self.refused: list[Response] = []
+        self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
+
+    def component(self) -> int:
+        """Allocate a new component of the clocks."""
+        self._components += 1
+        return self._components - 1
 
     @property
-    def lowered(self) -> bool:
-        """True for a function of the lowered stage."""
-        return self.func.attrs.stage == "lowered"
-
-    def overtakes(self) -> bool:
-        """True if other programs run before one whose wait has just ended; random under a seed, False without."""
-        return self.seed != 0 and self.random.random() < 0.5
-
-    def code(self, region: Region) -> Code:
-        """The region prepared for execution, cached."""
-        if region not in self._codes:
-            self._codes[region] = compile_region(region)
-        return self._codes[region]
-
-    def print(self, line: str) -> None:
-        """Print a line of the kernel's output."""
-        self.report.lines.append(line)
-        self.output(line)
-
-    def ordered(self, op: Op, useful: bool) -> None:
-        """Record whether a barrier or fence of the author had anything to order."""
-        if not op.attrs.get("reason") and not op.attrs.get("of"):
-            runs, idle = self.idle.get(op, (0, 0))
-            self.idle[op] = runs + 1, idle + (not useful)
-
-    def advise_idle(self) -> None:
-        """Advise against barriers and fences that never ordered anything."""
-        for op, (runs, idle) in self.idle.items():
-            if runs == idle:
-                self.report.advise(
-                    "redundant-sync", f"{op.name} orders nothing here: nothing happened since the last one", op.loc
-                )
+    def tasks(self) -> Iterator[Task]:
+        """The tasks of all blocks that are still running."""
+        return (task for block in self.blocks for task in block.tasks)
 
 
-def _shared_granule(func: Func) -> int:
-    """Size in bytes of the smallest element in shared memory."""
-    types = (value.type for op in walk(func.body) for value in op.results)
-    return min((t.element.itemsize for t in types if isinstance(t, (SharedType, SharedArrayType))), default=4)
+class Block:
+    """A block, at its rank in the cluster: its memories, mbarriers, agents and tasks, the descriptors that it made, and for
+    each address the last response of a clusterlaunchcontrol request."""
 
+    __slots__ = (
+        "_stores",
+        "agents",
+        "barriers",
+        "cluster",
+        "ended",
+        "machine",
+        "made",
+        "meetings",
+        "pid",
+        "rank",
+        "responses",
+        "tasks",
+    )
 
-def _task_count(func: Func) -> int:
-    """The maximum number of tasks of a block that run concurrently."""
-    kinds = (control.warp_specialize, control.partitions)
-    return max((len(op.regions) for op in walk(func.body) if op.kind in kinds), default=1)
+    def __init__(self, cluster: Cluster, rank: int = 0) -> None:
+        self.cluster = cluster
+        self.machine = machine = cluster.machine
+        self.pid = cluster.pid
+        self.rank = rank
+        self.tasks: list[Task] = []
+        self.ended = False
+        self.agents = Agents(machine.schedule, machine.random)
+        self.barriers: dict[int, Barrier] = {}
+        self.responses: dict[int, Response] = {}
+        self.made: dict[Op, Made] = {}
+        self.meetings: dict[int, Meeting] = {}
+        self._stores: dict[Space, Store] = {}
 
+    def store(self, space: Space) -> Store:
+        """The block's memory of a space, created on first use."""
+        found = self._stores.get(space)
+        if found is None:
+            machine = self.machine
+            found = Store(
+                space, machine.func.attrs.shared_bytes if space is SHARED else 0, machine.granule,
+                self._shadow(space) if machine.hazards else None, machine.uninitialized == "ignore",
+            )  # fmt: skip
+            self._stores[space] = found
+        return found
 
-def _uses_async_proxy(func: Func) -> bool:
-    """True if the async proxy (TMA, wgmma) may access shared memory."""
-    effects = (effect for op in walk(func.body) for effect in op.effects)
-    return any(effect.proxy == "async" or effect.completes in ("mbarrier", "bulk", "wgmma") for effect in effects)
+    def _shadow(self, space: Space) -> Shadow:
+        machine, place = self.machine, (self.pid, self.machine.tasks, self.machine.blocks, self.rank)
+        if space is TENSOR:
+            return TensorShadow(*place, machine.names, self.cluster.pipes, machine.found)
+        return Shadow(*place, machine.plain, machine.names, machine.found)
+
+    def _known(self, space: Space) -> Shadow | None:
+        """The shadow of a space, if its memory exists and hazards are checked."""
+        found = self._stores.get(space)
+        return None if found is None else found.shadow
+
+    def start(self, slot: int, region: Region, args: Sequence[Data], threads: int, env: dict[Value, Data]) -> Task:
+        """Start a task for a partition of the block."""
+        task = Task(self, self.rank * self.machine.tasks + slot, threads)
+        task.env.update(env)
+        task.run = execute(task, region, args)
+        self.tasks.append(task)
+        return task
+
+    def partition(self, slot: int) -> str:
+        """The name of a task of the cluster in reports."""
+        return task_words(slot, self.machine.tasks, self.machine.blocks)
+
+    @property
+    def events(self) -> int:
+        """The number of accesses to the block's shared memory so far."""
+        known = self._known(SHARED)
+        return 0 if known is None else known.count
+
+    def meet(self, clock: Clock, events: int | None = None) -> None:
+        """A barrier of all threads of a task. `events`: the shared-memory event count at its arrival (None: now)."""
+        shared, tensor = self._known(SHARED), self._known(TENSOR)
+        if shared is not None:
+            shared.barrier(clock, events)
+        # Between arrive and wait of the cluster's barrier threads may have accessed memory again. There is no event count of
+        # tensor memory at the arrival, so later reads stay grouped with the earlier ones, which is conservative.
+        if tensor is not None and events is None:
+            tensor.barrier(clock)
+
+    def expect_response(self, place: int, response: Response) -> None:
+        """A response will be written to `place` in shared memory. Raises LaunchControlMisuse if it overwrites an unread one."""
+        self._keep(self.responses.get(place), "when the next one is requested", response.op)
+        self.responses[place] = response
+        if response.program is None and response not in self.cluster.refused:
+            self.cluster.refused.append(response)
+
+    def _keep(self, response: Response | None, end: str, op: Op) -> None:
+        """Check that a response with a program was read. Raises LaunchControlMisuse."""
+        if response is not None and response.program is not None and not response.used:
+            label = "it was asked for here"
+            fields: dict[str, Any] = {"program": self.pid, "taken": response.program, "end": end}
+            raise clashing(hazard.CLC_LOST, op.loc, response.op.loc, label, "", (), fields)
+
+    def finish(self) -> None:
+        """The block has ended: agents finish, and operations without a wait are reported. Raises StoreUnread,
+        TensorMemoryInUse, TensorMemoryKept, and LaunchControlMisuse if the cluster has ended without reading a response."""
+        self.ended = True
+        self.agents.finish()
+        machine, cluster = self.machine, self.cluster
+        if not machine.hazards:
+            return
+        if all(block.ended for block in cluster.blocks):
+            for response in [response for block in cluster.blocks for response in block.responses.values()]:
+                self._keep(response, "at its end", response.op)
+        own = slice(self.rank * machine.tasks, (self.rank + 1) * machine.tasks)
+        for slot, groups in enumerate(cluster.bulk[own], own.start):
+            for agent in groups.running:
+                raise self._unread(agent, slot)
+        self.free_tensor_memory(cluster.clocks[own.start])
+        kept = self._stores[TENSOR].reserved if TENSOR in self._stores else None
+        if kept is not None:
+            columns = kept.size // COLUMN_BYTES
+            raise fail(hazard.TENSOR_KEPT, loc=kept.op.loc, program=self.pid, columns=columns)
+        flights = [agent for barrier in self.barriers.values() for agent in barrier.flights]
+        flights = [agent for agent in flights if agent.op.kind is not tcgen05.commit]
+        for agent in (*flights, *(agent for groups in cluster.copies[own] for agent in groups.running)):
+            machine.report.advise(
+                "in-flight-at-exit", "no thread waits for this copy before the kernel ends", agent.op.loc
+            )
+        for agent in (agent for groups in cluster.products[own] for agent in groups.running):
+            machine.report.advise(
+                "in-flight-at-exit", "no thread waits for this MMA before the kernel ends", agent.op.loc
+            )
+
+    def free_tensor_memory(self, clock: Clock) -> None:
+        """Deallocate the block's tensor memory. Raises TensorMemoryInUse if an operation on it may be in flight."""
+        shadow = self._known(TENSOR)
+        event = shadow.under_way(clock) if isinstance(shadow, TensorShadow) else None
+        if event is not None:
+            loc, name, names = event.op.loc, event.memory.name, (self.partition(event.slot), self.partition(clock.slot))
+            fields: dict[str, Any] = {"program": self.pid, "name": name, "other": names[0]}
+            raise clashing(hazard.TENSOR_AT_EXIT, loc, loc, "it was started here", name, names, fields)
+
+    def _unread(self, agent: Agent, slot: int) -> Hazard:
+        loc = agent.op.loc
+        fields: dict[str, Any] = {"program": self.pid, "name": agent.name, "partition": self.partition(slot)}
+        return clashing(
+            hazard.STORE_UNREAD, loc, loc, "the store was started here", agent.name, (self.partition(slot),), fields
+        )
 
 
 class Task:
@@ -157,7 +231,7 @@ class Task:
     `sealed`: the event counts of the task and of its block's shared memory at the last arrival."""
 
     __slots__ = (
-        "active", "arrived", "awaited", "block", "clock", "env", "last_read", "machine", "pid", "place", "reads", "run",
+        "active", "arrived", "awaited", "block", "clock", "env", "last_read", "machine", "number", "pid", "reads", "run",
         "sealed", "settled", "slot", "threads", "wait",
     )  # fmt: skip
 
@@ -177,7 +251,7 @@ class Task:
         self.run: Run | None = None
         self.wait: Wait | None = None
         # The task's number across the launch.
-        self.place = block.cluster.number * len(block.cluster.clocks) + slot
+        self.number = block.cluster.number * len(block.cluster.clocks) + slot
         # Events of the task before this one are ordered for all its threads with respect to global memory.
         self.settled = 0
 
@@ -195,6 +269,11 @@ class Task:
     def rank(self) -> int:
         """The rank of the task's block in the cluster."""
         return self.block.rank
+
+    @property
+    def program(self) -> int:
+        """The number of the task's program, in start order."""
+        return self.block.cluster.number
 
     @property
     def names(self) -> Naming:
@@ -231,9 +310,9 @@ class Task:
     def event(
         self,
         op: Op,
-        mode: Mode,
+        mode: EventMode,
         writes: bool,
-        memory: Lifetime,
+        memory: Allocation,
         component: int = -1,
         value: int = 0,
         atomic: bool = False,
@@ -384,3 +463,40 @@ def execute(task: Task, region: Region, args: Sequence[Data]) -> Run:
         return code.end.rule(task, op, *[env[v] for v in code.end.operands if v is not None])
     except NotReady as early:
         raise misused(task, op, early.accumulator) from None
+
+
+def misused(task: Task, op: Op, accumulator: InFlight) -> UserError:
+    """The error for an operation that uses an accumulator in flight, or one that another operation has consumed."""
+    started, taken = accumulator.product.op.loc, accumulator.taken
+    related: tuple[tuple[str, Loc], ...] = () if started is None else (("the MMA was issued here", started),)
+    if taken is None:
+        error = task.fail(hazard.ACCUMULATOR, op, partition=task.block.partition(task.slot))
+    else:
+        waited = taken.kind is mma.warpgroup_wait
+        by = "a wait" if waited else "another MMA"
+        error = task.fail(hazard.ACCUMULATOR_OLD, op, partition=task.block.partition(task.slot), by=by)
+        if taken.loc is not None:
+            related += ((f"{by} claimed it here", taken.loc),)
+    error.related = related
+    return error
+
+
+class Meeting:
+    """A named barrier between tasks: the warps that have arrived, the clock that they release, and completed generations."""
+
+    __slots__ = ("arrived", "gathered", "generation", "published")
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self.generation = 0
+        self.gathered = Released()
+        self.published = Released()
+
+    def arrive(self, warps: int, needed: int, released: Released) -> None:
+        """Arrival of some warps."""
+        self.arrived += warps
+        self.gathered.join(released)
+        if self.arrived >= needed:
+            self.published, self.gathered = self.gathered, Released()
+            self.arrived -= needed
+            self.generation += 1

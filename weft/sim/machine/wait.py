@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from weft.analysis.steering import global_writers
 from weft.errors import Loc, UserError
 from weft.sim.machine.data import Data
+from weft.sim.machine.machine import Machine
 from weft.sim.memory.heap import Access, Segment
-
-if TYPE_CHECKING:
-    from weft.sim.machine.tasks import Task
 
 
 class Wait:
@@ -60,16 +58,17 @@ Run: TypeAlias = Generator[Wait, None, tuple[Data, ...]]
 
 
 class MemoryWait(Wait):
-    """A task in a loop that polls memory. With `stuck` it can continue only after memory has changed; otherwise the loop still
-    changes its own state, and the task merely yields."""
+    """A task in a loop that polls memory; `read` is its last access. With `stuck` it can continue only after memory has
+    changed; otherwise the loop still changes its own state, and the task merely yields."""
 
-    __slots__ = ("_seen", "_stuck", "_task")
+    __slots__ = ("_machine", "_read", "_seen", "_stuck")
 
-    def __init__(self, loc: Loc | None, task: Task, stuck: bool) -> None:
+    def __init__(self, loc: Loc | None, machine: Machine, read: Access | None, stuck: bool) -> None:
         super().__init__(loc)
-        self._task = task
+        self._machine = machine
+        self._read = read
         self._stuck = stuck
-        self._seen = task.machine.heap.writes
+        self._seen = machine.heap.writes
 
     @property
     def polls(self) -> bool:
@@ -78,26 +77,26 @@ class MemoryWait(Wait):
 
     def ready(self) -> bool:
         """True if another iteration may differ from the last one."""
-        return not self._stuck or self._task.machine.heap.writes != self._seen
+        return not self._stuck or self._machine.heap.writes != self._seen
 
     def words(self) -> str:
         """The memory that the task read last, and its value."""
-        access, name = self._task.last_read, self.memory()
+        access, name = self._read, self.memory()
         if access is None or not name:
             return ""
-        held = int(self._task.machine.heap.read(Access(np.asarray(access.addresses.min()), access.itemsize)))
+        held = int(self._machine.heap.read(Access(np.asarray(access.addresses.min()), access.itemsize)))
         return f" for {name}, which holds {held:#x}" if access.itemsize > 4 else f" for {name}, which holds {held}"
 
     def memory(self) -> str:
         """The first element of the last read."""
-        access, segment = self._task.last_read, self._segment()
+        access, segment = self._read, self._segment()
         if access is None or segment is None:
             return ""
         return f"{segment.buffer.name}[{(int(access.addresses.min()) - segment.pointer) // access.itemsize}]"
 
     def writers(self) -> tuple[tuple[str, Loc], ...]:
         """The other lines that may write the polled argument, through any argument that shares its storage."""
-        segment, machine = self._segment(), self._task.machine
+        segment, machine = self._segment(), self._machine
         if segment is None:
             return ()
         homes = {number: other.home for number, other in machine.heap.segments.items()}
@@ -121,7 +120,7 @@ class MemoryWait(Wait):
         )
 
     def _segment(self) -> Segment | None:
-        access = self._task.last_read
+        access = self._read
         if access is None or access.addresses.size == 0:
             return None
-        return self._task.machine.heap.segment_at(int(access.addresses.min()))
+        return self._machine.heap.segment_at(int(access.addresses.min()))

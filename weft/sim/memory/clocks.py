@@ -23,9 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from weft.sim.machine.data import Array, where
 from weft.sim.memory.learned import Learned
-from weft.sim.memory.warps import shared_in_warps
+from weft.sim.memory.warps import WARPS, of_one_warp, shared_in_warps, warp_of
 
 Counts = dict[int, int]
 
@@ -186,3 +190,11 @@ class Clock:
         join(self.sealed, released.sealed)
         if released.learned is not None:
             self.learned.join(released.learned)
+
+    def orders_in_warp(self, component: int, earlier: Any, later: Any, values: Any) -> Array:
+        """True where a barrier of their common warp orders earlier accesses before later ones.
+
+        `earlier` and `later` are the entries of both, `values` the event numbers of the earlier ones in `component`."""
+        counts = np.array([self.warps.get(warp, {}).get(component, 0) for warp in range(WARPS)])
+        alike = of_one_warp(earlier, later)
+        return alike & (counts[where(alike, warp_of(earlier), 0)] > values)

@@ -18,8 +18,9 @@ from weft.sim.machine import wraps
 from weft.sim.machine.data import Array, Data, Mark, arange, union, where, where_marked
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
-from weft.sim.memory.shadow import Area, Event
-from weft.sim.memory.store import SHARED, Handle, pieces
+from weft.sim.memory.events import Area, Event
+from weft.sim.memory.spaces import SHARED, Handle
+from weft.sim.memory.store import pieces
 from weft.sim.numbers.arithmetic import bits_of, numpy_dtype
 
 MASKED_LOAD = "the load that gives it is masked off"

@@ -21,13 +21,13 @@ from weft.layout import WARP_SIZE, LinearLayout, PaddedSharedLayout, SharedLayou
 from weft.layout.base import WARPGROUP
 from weft.layout.shared.sizes import stage_bytes
 from weft.layout.tensor_memory.layouts import COLUMN, LANES, ROW, TensorLayout
-from weft.sim.machine.blocks import Block
 from weft.sim.machine.data import Array, Data, Mark, arange, union, where
 from weft.sim.machine.hardware import owners_of, part_of, readers_of
-from weft.sim.machine.tasks import Task
-from weft.sim.memory.shadow import Area
-from weft.sim.memory.store import COLUMN_BYTES, SHARED, TENSOR, Handle, Lifetime, pieces
-from weft.sim.memory.verdicts import MANY, WORDS, Mode
+from weft.sim.machine.tasks import Block, Task
+from weft.sim.memory.events import Area, EventMode
+from weft.sim.memory.spaces import COLUMN_BYTES, SHARED, TENSOR, Allocation, Handle
+from weft.sim.memory.store import pieces
+from weft.sim.memory.verdicts import MANY, WORDS
 from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
 
 
@@ -232,7 +232,7 @@ def check_bounds(task: Task, op: Op, handle: Handle, place: Place, element: DTyp
         raise outside(task, op, memory, first, last, access)
 
 
-def outside(task: Task, op: Op, memory: Lifetime, first: int, last: int, access: str) -> UserError:
+def outside(task: Task, op: Op, memory: Allocation, first: int, last: int, access: str) -> UserError:
     """The error for an access to bytes `first` to `last` (exclusive) that leaves an allocation."""
     entry: Row = hazard.SHARED_RANGE
     fields: dict[str, Any]
@@ -251,7 +251,7 @@ def outside(task: Task, op: Op, memory: Lifetime, first: int, last: int, access:
 
 
 def note(
-    task: Task, op: Op, handle: Handle, place: Place, mode: Mode, writes: bool, component: int = -1, value: int = 0,
+    task: Task, op: Op, handle: Handle, place: Place, mode: EventMode, writes: bool, component: int = -1, value: int = 0,
     atomic: bool = False, block: Block | None = None,
 ) -> None:  # fmt: skip
     """Check an access against earlier ones, and record it. Raises the hazard of a conflict. `block`: the block whose memory

@@ -6,7 +6,7 @@ uses the value read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,11 +16,8 @@ from weft.layout import WARP_SIZE
 from weft.sim.machine.data import Array
 from weft.sim.memory.heap import Segment
 from weft.sim.memory.learned import Known, larger, later
-from weft.sim.memory.tracks import Touch
+from weft.sim.memory.tracks import Actor, Touch
 from weft.sim.memory.warps import SEVERAL
-
-if TYPE_CHECKING:
-    from weft.sim.machine.tasks import Task
 
 Touched: TypeAlias = tuple[Segment, Array]
 """Addresses in a segment."""
@@ -61,7 +58,7 @@ class Published:
         releases there, so it joins their clocks; a store `replaces` them (PTX ISA, memory consistency model, "Release and
         Acquire Patterns"). `latest`: the highest task that has started."""
         task, op = touch.task, touch.op
-        while max(latest + 1, task.place - task.slot + self._tasks) >= self._places:
+        while max(latest + 1, task.number - task.slot + self._tasks) >= self._places:
             self._places *= 2
         places = _addresses(touch.place.segment, addresses, reading=False)
         threads = _threads(touch, addresses)
@@ -79,12 +76,12 @@ class Published:
                 key = address, reach
                 before = None if replaces and isinstance(address, int) else self._known.get(key)
                 self._known[key] = later(before, known)
-                self._releasers[key] = task.place
+                self._releasers[key] = task.number
 
-    def _released(self, task: Task, op: Op, thread: int | None) -> Known:
+    def _released(self, task: Actor, op: Op, thread: int | None) -> Known:
         """The clock that a task publishes, or one of its threads."""
         now = np.zeros(self._places, np.int32)
-        clock, first = task.clock, task.place - task.slot
+        clock, first = task.clock, task.number - task.slot
         learned = clock.learned.everything(self._steering.told.get(op, 0), thread)
         if learned is not None:
             now[: learned.counts.size] = learned.counts
@@ -92,29 +89,29 @@ class Published:
             now[first + slot] = max(now[first + slot], clock.known.get(slot, 0))
         threads = {} if learned is None else dict(learned.threads)
         if thread is None:
-            now[task.place] = clock.position
+            now[task.number] = clock.position
         else:
-            now[task.place] = max(now[task.place], task.settled)
+            now[task.number] = max(now[task.number], task.settled)
             warp = thread // WARP_SIZE
             own = {thread: clock.position}
             if met := clock.warps.get(warp, {}).get(task.slot, 0):
                 own[SEVERAL + warp] = met
-            threads[task.place] = larger(threads.get(task.place, {}), own)
+            threads[task.number] = larger(threads.get(task.number, {}), own)
         return Known(now, threads)
 
-    def overwrites(self, task: Task, place: Touched) -> None:
+    def overwrites(self, task: Actor, place: Touched) -> None:
         """A relaxed store ends other tasks' release sequences there: a read of its value acquires nothing from them."""
         if not self._known:
             return
-        everywhere: list[Reach] = [None, task.block.cluster.number, (task.block.cluster.number, task.rank)]
+        everywhere: list[Reach] = [None, task.program, (task.program, task.rank)]
         for address in _addresses(*place, reading=False):
             for reach in everywhere:
-                if isinstance(address, int) and self._releasers.get((address, reach), task.place) != task.place:
+                if isinstance(address, int) and self._releasers.get((address, reach), task.number) != task.number:
                     del self._known[address, reach], self._releasers[address, reach]
 
-    def _reaches(self, task: Task, op: Op) -> tuple[Reach, ...]:
+    def _reaches(self, task: Actor, op: Op) -> tuple[Reach, ...]:
         """The scopes at which an operation releases or acquires, according to its `scope` attribute."""
-        scope, cluster = op.attrs["scope"], task.block.cluster.number
+        scope, cluster = op.attrs["scope"], task.program
         if self._tasks == 1:
             return () if scope in ("cta", "cluster") else (None,)
         reaches: tuple[Reach, ...] = (cluster, task.rank), cluster, None

@@ -14,7 +14,7 @@ shared memory only).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from weft.analysis.steering import Steering
 from weft.errors import Hazard, Row, fail, hazard
 from weft.ir.core import Op
 from weft.sim.machine.data import Array, where
+from weft.sim.machine.findings import Findings
+from weft.sim.machine.naming import Naming
+from weft.sim.machine.report import Report
 from weft.sim.memory.heap import Heap, Place
 from weft.sim.memory.published import Published
 from weft.sim.memory.tracks import (
@@ -33,17 +36,15 @@ from weft.sim.memory.tracks import (
     THREAD_BITS,
     THREADS,
     VERBS,
+    Actor,
     Touch,
     Tracks,
     Way,
     element_at,
     per_granule,
 )  # fmt: skip
-from weft.sim.memory.verdicts import WAIT_FOR_LOAD, barrier_between, global_clash, wait_for_copy
-from weft.sim.memory.warps import in_order, is_one, of_one_warp, several
-
-if TYPE_CHECKING:
-    from weft.sim.machine.tasks import Task
+from weft.sim.memory.verdicts import WAIT_FOR_LOAD, barrier_between, global_clash, task_words, wait_for_copy
+from weft.sim.memory.warps import is_one, of_one_warp, several
 
 UNSETTLED = np.iinfo(np.int32).max
 """In place of an event's number in its task: the completion of a copy that no release has published yet."""
@@ -55,13 +56,19 @@ class Races:
     """Checks and records all accesses of a launch to global memory."""
 
     __slots__ = (
-        "_components", "_count", "_latest", "_ops", "_owners", "_pids", "_positions", "_steering", "_tasks", "_tracks",
-        "_unsettled", "_values", "heap", "published",
+        "_advice", "_blocks", "_components", "_count", "_found", "_latest", "_names", "_of_block", "_ops", "_owners", "_pids",
+        "_positions", "_steering", "_tasks", "_tracks", "_unsettled", "_values", "heap", "published",
     )  # fmt: skip
 
-    def __init__(self, heap: Heap, tasks: int, steering: Steering) -> None:
+    def __init__(
+        self, heap: Heap, tasks: int, blocks: int, steering: Steering, names: Naming, found: Findings, report: Report
+    ) -> None:  # fmt: skip
         self.heap = heap
-        self._tasks = tasks
+        # Tasks of a block, blocks of a program, and tasks of a program.
+        self._of_block, self._blocks, self._tasks = tasks, blocks, tasks * blocks
+        self._names = names
+        self._found = found
+        self._advice = report
         self._steering = steering
         # Tasks are numbered in the order in which programs start. The highest task number that has accessed memory:
         self._latest = 0
@@ -77,7 +84,7 @@ class Races:
         # By cluster, events of asynchronous copies whose completion no release has published yet.
         self._unsettled: dict[int, list[int]] = {}
         self._ops: list[Op | None] = [None]
-        self.published = Published(steering, tasks)
+        self.published = Published(steering, self._tasks)
 
     def touch(self, touch: Touch, bits: Array | None = None) -> None:
         """Check an access against earlier ones and record it. `bits`: the values about to be written. Raises GlobalRace."""
@@ -116,16 +123,16 @@ class Races:
             self._components = np.append(self._components, np.full(number, PLAIN, np.int32))
             self._values = np.append(self._values, np.zeros(number, np.int32))
         task = touch.task
-        self._owners[number] = task.place
+        self._owners[number] = task.number
         self._positions[number] = task.clock.tick()
         if touch.component != PLAIN:
             self._positions[number] = UNSETTLED
             self._components[number], self._values[number] = touch.component, touch.value
             if touch.component != NEVER:
-                self._unsettled.setdefault(task.block.cluster.number, []).append(number)
+                self._unsettled.setdefault(task.program, []).append(number)
         self._ops.append(touch.op)
-        self._pids[task.block.cluster.number] = task.pid
-        self._latest = max(self._latest, task.place)
+        self._pids[task.program] = task.pid
+        self._latest = max(self._latest, task.number)
         self._count += 1
         return number
 
@@ -155,7 +162,7 @@ class Races:
         if touch.way != "write" and touch.component == PLAIN and before.any():
             events = before >> THREAD_BITS
             known = max(task.clock.known.get(task.slot, 0), task.settled)
-            recent = (events != 0) & (self._owners[events] == task.place) & (self._positions[events] >= known)
+            recent = (events != 0) & (self._owners[events] == task.number) & (self._positions[events] >= known)
             note = where(recent & ((before ^ note) & THREADS != 0), _together(before, note, number), note)
         channel[index] = note
         lost = channel[index] != note
@@ -167,7 +174,7 @@ class Races:
         channel[index[lost][mixed]] = both[mixed]
         if touch.way == "write":
             message = f"several threads store equal values to the same elements of {touch.place.segment.buffer.name}"
-            task.machine.report.advise("equal-stores", message, touch.op.loc)
+            self._advice.advise("equal-stores", message, touch.op.loc)
 
     def _keep_others(self, touch: Touch, tracks: Tracks, index: Array, before: Array, others: str) -> None:
         if not before.size:
@@ -175,11 +182,11 @@ class Races:
         first, last = int(before.min()), int(before.max())
         if first == last:
             # One event (or none) made all of these accesses.
-            if first and self._owners[first >> THREAD_BITS] != touch.task.place:
+            if first and self._owners[first >> THREAD_BITS] != touch.task.number:
                 tracks.channel(others)[index] = first
             return
         events = before >> THREAD_BITS
-        theirs = (events != 0) & (self._owners[events] != touch.task.place)
+        theirs = (events != 0) & (self._owners[events] != touch.task.number)
         if np.any(theirs):
             tracks.channel(others)[index[theirs]] = before[theirs]
 
@@ -189,7 +196,7 @@ class Races:
         task = touch.task
         events = notes >> THREAD_BITS
         owners, positions = self._owners[events], self._positions[events]
-        first = task.place - task.slot
+        first = task.number - task.slot
         own = (owners >= first) & (owners < first + self._tasks)
         if self._tasks == 1:
             known: Any = max(task.clock.known.get(task.slot, 0), task.settled)
@@ -204,20 +211,20 @@ class Races:
         bad = ~(ordered | (events == 0))
         if not bad.any():
             return
-        same = (owners == task.place) & ((notes & THREADS) == threads) & (threads != THREADS)
+        same = (owners == task.number) & ((notes & THREADS) == threads) & (threads != THREADS)
         copies = self._components[events] != PLAIN
         pending = bad & copies
         bad = bad & ~same & ~copies
         if task.clock.warps and touch.each:
             before = notes & THREADS
-            in_warps = in_order(task.clock.warps, task.slot, before, threads, positions)
-            bad = bad & ~((owners == task.place) & in_warps)
+            in_warps = task.clock.orders_in_warp(task.slot, before, threads, positions)
+            bad = bad & ~((owners == task.number) & in_warps)
         if pending.any():
             bad = bad | self._in_flight(task, events, pending, own, same)
         if bad.any():
             self._clash(touch, way, bad, notes, own, bits)
 
-    def _in_flight(self, task: Task, events: Array, pending: Array, own: Array, same: Array) -> Array:
+    def _in_flight(self, task: Actor, events: Array, pending: Array, own: Array, same: Array) -> Array:
         """Mask of the pending asynchronous copies that this access is not ordered after."""
         out = pending
         for number in np.unique(events[pending & own]).tolist():
@@ -254,7 +261,7 @@ class Races:
             if not np.any(unequal):
                 who = "threads" if here else f"programs {self._program(number)} and {touch.task.pid}"
                 message = f"{who} store equal values to the same elements, and nothing orders the stores"
-                touch.task.machine.report.advise("equal-stores", message, touch.op.loc)
+                self._advice.advise("equal-stores", message, touch.op.loc)
                 return
             bad = unequal
             flat = int(np.argmax(bad))
@@ -264,15 +271,18 @@ class Races:
     def _rule(self, touch: Touch, number: int, own: bool) -> Row:
         """The hazard of an access after an event that nothing orders before it."""
         component, owner = int(self._components[number]), int(self._owners[number])
-        tasks = touch.task.machine.tasks
         return global_clash(
-            own, owner // tasks == touch.task.place // tasks, component != PLAIN, component == NEVER,
+            own, owner // self._of_block == touch.task.number // self._of_block, component != PLAIN, component == NEVER,
             touch.task.clock.learned.world is not None,
         )  # fmt: skip
 
     def _program(self, number: int) -> tuple[int, int, int]:
         """The program of an event."""
         return self._pids[int(self._owners[number]) // self._tasks]
+
+    def _partition(self, slot: int) -> str:
+        """The name of a program's task in reports."""
+        return task_words(slot, self._of_block, self._blocks)
 
     def _report(self, entry: Row, touch: Touch, way: str, bad: Array, notes: Array) -> None:
         """Report a hazard at the first bad granule of an access."""
@@ -281,34 +291,34 @@ class Races:
         task, op, owner = touch.task, self._ops[number], int(self._owners[number])
         assert op is not None
         key = entry, op, touch.op
-        if task.machine.found.known(*key):
+        if self._found.known(*key):
             return
         name, index = element_at(touch.place, touch.itemsize, flat // (bad.size // np.size(touch.place.index)))
         verb, _ = VERBS[touch.way]
         before = VERBS[_way_of(op, way)][1]
         program, slot = self._program(number), owner % self._tasks
-        own = owner // self._tasks == task.place // self._tasks
+        own = owner // self._tasks == task.number // self._tasks
         if own:
-            names = task.block.partition(slot), task.block.partition(task.slot)
+            names = self._partition(slot), self._partition(task.slot)
         else:
             names = f"program {program}", f"program {task.pid}"
         label = f"{names[0]} {before} it here"
         fields: dict[str, Any] = {
             "program": task.pid, "access": verb, "name": name, "index": index, "before": before, "partition": names[0],
-            "block": task.rank, "other": slot // task.machine.tasks if own else program,
+            "block": task.rank, "other": slot // self._of_block if own else program,
             "unordered": self._unordered(touch),
-            "wait": WAIT_FOR_LOAD if _by_tma(op) else wait_for_copy(touch.op, task.names),
+            "wait": WAIT_FOR_LOAD if _by_tma(op) else wait_for_copy(touch.op, self._names),
         }  # fmt: skip
         if entry is hazard.GLOBAL_THREADS and touch.each:
             entry, names = hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
-            view = task.names.view
+            view = self._names.view
             label = f"{names[0]} {before} it here{view(op)}"
-            order = barrier_between(op, touch.op, task.names, warp=self._in_warps(touch, bad, notes))
+            order = barrier_between(op, touch.op, self._names, warp=self._in_warps(touch, bad, notes))
             fields |= {"thread": names[1], "other": names[0], "view": view(touch.op), "order": order}
         error = fail(entry, loc=touch.op.loc, related=() if op.loc is None else ((label, op.loc),), **fields)
         assert isinstance(error, Hazard)
         error.buffer, error.partitions = name, names
-        task.machine.found.add(error, *key)
+        self._found.add(error, *key)
 
     def _unordered(self, touch: Touch) -> str:
         """Message text about the kernel's first strong read that orders nothing, although it may look like an acquire."""
@@ -329,46 +339,46 @@ class Races:
         """The names of two conflicting threads, the earlier one first."""
         threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))
         numbers = note & THREADS, int(threads.ravel()[flat])
-        first, second = (touch.task.names.thread(n) if is_one(n) else "several threads" for n in numbers)
+        first, second = (self._names.thread(n) if is_one(n) else "several threads" for n in numbers)
         return first, second
 
     def _in_warps(self, touch: Touch, bad: Array, notes: Array) -> bool:
         """True if all conflicts of an access are between threads of the same task and warp."""
         threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))[bad]
-        own = self._owners[notes[bad] >> THREAD_BITS] == touch.task.place
+        own = self._owners[notes[bad] >> THREAD_BITS] == touch.task.number
         return bool(np.all(own & of_one_warp(notes[bad] & THREADS, threads)))
 
-    def stored(self, task: Task, op: Op, place: Place, itemsize: int, bits: Array) -> None:
+    def stored(self, task: Actor, op: Op, place: Place, itemsize: int, bits: Array) -> None:
         """After a store: report an element to which several threads stored different values. Raises GlobalRace."""
         lost = place.view[place.index] != bits
-        if np.any(lost) and not task.machine.found.known(hazard.GLOBAL_STORE, op):
+        if np.any(lost) and not self._found.known(hazard.GLOBAL_STORE, op):
             name, index = element_at(place, itemsize, int(np.argmax(lost)))
             error = fail(hazard.GLOBAL_STORE, loc=op.loc, program=task.pid, name=name, index=index)
             assert isinstance(error, Hazard)
             error.buffer = name
-            task.machine.found.add(error, hazard.GLOBAL_STORE, op)
+            self._found.add(error, hazard.GLOBAL_STORE, op)
 
     def release(self, touch: Touch, addresses: Array, replaces: bool) -> None:
         """A release at these addresses. `replaces`: it is a store, which ends the release sequences of earlier releases there
         (an atomic continues them)."""
         if self.published.enabled:
-            self.published.release(touch, addresses, replaces, max(self._latest, touch.task.place))
+            self.published.release(touch, addresses, replaces, max(self._latest, touch.task.number))
             self._settle(touch.task, touch.each)
 
-    def _settle(self, task: Task, each: bool) -> None:
+    def _settle(self, task: Actor, each: bool) -> None:
         """A release also publishes the completion of the copies that the task knows to be complete. From now on such a copy is
         an event of this task. `each`: the code is written per thread, so a completion that not all threads know by a barrier
         is published by each thread for itself."""
         for tracks in self._tracks.values():
             self._catch_up(tracks)
-        cluster, clock = task.block.cluster.number, task.clock
+        cluster, clock = task.program, task.clock
         still: list[int] = []
         for number in self._unsettled.get(cluster, ()):
             component, value = int(self._components[number]), int(self._values[number])
             if max(clock.known.get(component, 0), clock.each.get(component, 0)) > value:
                 met = each and clock.known.get(component, 0) > value
                 last = clock.known.get(task.slot, 0) if met else clock.position
-                self._owners[number], self._positions[number] = task.place, last - 1
+                self._owners[number], self._positions[number] = task.number, last - 1
             else:
                 still.append(number)
         self._unsettled[cluster] = still

@@ -6,19 +6,18 @@ granule of shared memory has the size of the smallest element that the kernel ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from weft.errors import Hazard, Row, hazard
-from weft.ir.core import Op
 from weft.sim.machine.data import Array, where
 from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.memory.clocks import Clock
+from weft.sim.memory.events import ELECTED, Area, Event
 from weft.sim.memory.verdicts import (
     BY_THREADS,
     MANY,
@@ -26,7 +25,6 @@ from weft.sim.memory.verdicts import (
     WAIT_FOR_LOAD,
     WAIT_FOR_OTHERS,
     WORDS,
-    Mode,
     Verdict,
     clash,
     clashing,
@@ -35,10 +33,7 @@ from weft.sim.memory.verdicts import (
     task_words,
     wait_for_copy,
 )  # fmt: skip
-from weft.sim.memory.warps import in_order, is_one, of_one_warp, several
-
-if TYPE_CHECKING:
-    from weft.sim.memory.store import Lifetime
+from weft.sim.memory.warps import is_one, of_one_warp, several
 
 FEW = 16
 """Up to this many granules, the range of their events is taken from a Python list instead of by NumPy."""
@@ -46,35 +41,6 @@ EVENTS_KEPT = 4096
 """Above this many events of a block, those that no granule refers to are dropped."""
 LATER = 1024
 """Reads of a plain block that are queued before they are recorded."""
-ELECTED = 0
-"""The thread of a partition that is elected for single-threaded operations."""
-
-
-@dataclass(slots=True, eq=False)
-class Event:
-    """An access. It happens before a task's present if the task's clock of `component` is greater than `value`. `slot`: the
-    task that made it. Atomic accesses do not conflict with each other."""
-
-    component: int
-    value: int
-    mode: Mode
-    writes: bool
-    slot: int
-    op: Op
-    memory: Lifetime
-    atomic: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Area:
-    """The granules of an access (a slice or numbers), and the thread of each, or of all. `repeats`: a granule may appear
-    several times. `excuse(earlier, mask)` is called before a conflict at the masked granules is reported, and returns True if
-    the conflict is benign."""
-
-    where: slice | Array
-    threads: Array | int
-    repeats: bool = False
-    excuse: Callable[[Event, Array], bool] | None = None
 
 
 class Shadow:
@@ -229,7 +195,7 @@ class Shadow:
             before = channel.threads[area.where][here]
             apart = (before != threads) | ~is_one(before)
             if clock.warps and other is hazard.THREAD_RACE and _by_threads(earlier, event):
-                apart = apart & ~in_order(clock.warps, earlier.component, before, threads, earlier.value)
+                apart = apart & ~clock.orders_in_warp(earlier.component, before, threads, earlier.value)
             one_thread = not apart.any()
             entry = same if one_thread else other
             if entry is None:

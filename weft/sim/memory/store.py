@@ -1,96 +1,20 @@
 """Storage of a block's shared and tensor memory: bytes, the allocation that wrote each granule last, and undefined elements.
 
-Executing an allocation begins a *lifetime*: the previous contents of its bytes count as never written. The author's buffers and
-the compiler's scratch are treated alike. An allocation lies at the offset that the compiler assigned; before offsets are
-assigned, each `tag` gets separate bytes. A shadow (`weft.sim.memory.shadow`) holds the last accesses of each granule.
+An allocation lies at the offset that the compiler assigned; before offsets are assigned, each `tag` gets separate bytes. A
+shadow (`weft.sim.memory.shadow`) holds the last accesses of each granule.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from weft.errors import Loc, Row, hazard
+from weft.errors import Loc
 from weft.ir.core import Op
-from weft.layout.tensor_memory.layouts import LANES
 from weft.sim.machine.data import Array, Mark, arange, marked
 from weft.sim.memory.shadow import Shadow
-
-CELL = 4
-"""Bytes of a granule of tensor memory: one 32-bit cell, a lane of a column (PTX ISA, "Tensor Memory Addressing")."""
-COLUMNS = 512
-COLUMN_BYTES = LANES * CELL
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Space:
-    """A memory space that each block has.
-
-    `granule`: bytes that share one entry for last accesses and last writer (0: the size of the kernel's smallest element
-    there). `unit`: bytes that share one undefined flag (0: a granule); elements may be smaller than a granule, but not than a
-    unit. `limit`: capacity in bytes (0: whatever the kernel needs). `alignment`: alignment of allocations without an offset.
-    `part_number`, `never_written` and `uninitialized` are message texts and the catalogue row of reports."""
-
-    part_number: str
-    granule: int
-    unit: int
-    limit: int
-    alignment: int
-    never_written: str
-    uninitialized: Row
-
-
-SHARED = Space(
-    "the number of a part of shared memory",
-    0,
-    0,
-    0,
-    1024,
-    "the shared memory it was read from was never written",
-    hazard.UNINITIALIZED,
-)
-# The cell of a lane and a column lies at byte `column * 512 + lane * 4`, so that the columns of an allocation are contiguous.
-TENSOR = Space(
-    "the number of a part of tensor memory", CELL, 1, COLUMNS * COLUMN_BYTES, COLUMN_BYTES,
-    "the tensor memory it was read from was never written", hazard.TENSOR_UNINITIALIZED,
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lifetime:
-    """An executed allocation: its number (from 1), its bytes, and its name in reports ('' for the compiler's scratch).
-
-    `leading`: the extents of an array of tiles or barriers, which lie `stage` bytes apart."""
-
-    number: int
-    start: int
-    size: int
-    name: str
-    op: Op
-    leading: tuple[int, ...] = ()
-    stage: int = 0
-    space: Space = SHARED
-
-    def part(self, byte: int) -> str:
-        """The name in reports of the part that holds a byte: `buffers[1]`, or the plain name if there is one part only."""
-        name = self.name or "the compiler's scratch memory"
-        number = (byte - self.start) // self.stage if self.stage else -1
-        if not 0 <= number < prod(self.leading):
-            return name
-        return f"{name}[{', '.join(map(str, map(int, np.unravel_index(number, self.leading))))}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """The run-time value of a memory handle: an allocation, the byte at which the view's first tile starts, and the coordinates
-    within the tile at which the view starts (empty: at the tile's origin)."""
-
-    memory: Lifetime
-    base: int
-    start: tuple[int, ...] = ()
+from weft.sim.memory.spaces import Allocation, Handle, Space
 
 
 def pieces(base: int, elements: Array, itemsize: int, size: int) -> Array:
@@ -125,10 +49,10 @@ class Store:
         self.data = np.zeros(0, np.uint8)
         self.owner = np.zeros(0, np.int32)
         self.shadow = shadow
-        self.reserved: Lifetime | None = None
+        self.reserved: Allocation | None = None
         self._lifetimes = 0
         # Lifetimes that were found completely written, and cached views of the bytes as elements of a type.
-        self._full: set[Lifetime] = set()
+        self._full: set[Allocation] = set()
         self._words: dict[np.dtype[Any], Array] = {}
         # Offsets of allocations that the compiler has not placed, and the first free byte.
         self._placed: dict[Any, int] = {}
@@ -157,14 +81,14 @@ class Store:
         self, op: Op, start: int, size: int, name: str, leading: tuple[int, ...] = (), stage: int = 0
     ) -> Handle:
         """Begin a lifetime of `size` bytes at byte `start` (-1: the compiler has assigned no offset). `leading` and `stage` as
-        in `Lifetime`. The bytes keep their contents, which count as never written."""
+        in `Allocation`. The bytes keep their contents, which count as never written."""
         if start < 0:
             tag = op.attrs["tag"], op.result.type
             start = self._placed.setdefault(tag, self._top)
         self._top = max(self._top, self._aligned(start + size))
         self._reserve(start + size)
         self._lifetimes += 1
-        memory = Lifetime(self._lifetimes, start, size, name, op, leading, stage, self.space)
+        memory = Allocation(self._lifetimes, start, size, name, op, leading, stage, self.space)
         if self.born_written:
             self.written(memory, slice(start // self.granule, -(-(start + size) // self.granule)))
         return Handle(memory, start)
@@ -180,7 +104,7 @@ class Store:
             self._words[dtype] = self.data.view(dtype)
         return self._words[dtype]
 
-    def is_full(self, memory: Lifetime) -> bool:
+    def is_full(self, memory: Allocation) -> bool:
         """True if all granules of an allocation were written in this lifetime, so that elements need no check of their own."""
         if memory not in self._full:
             first, last = memory.start // self.granule, (memory.start + memory.size) // self.granule
@@ -189,16 +113,16 @@ class Store:
             self._full.add(memory)
         return True
 
-    def unwritten(self, memory: Lifetime, granules: slice | Array) -> bool:
+    def unwritten(self, memory: Allocation, granules: slice | Array) -> bool:
         """True if any of these granules was never written in an allocation's lifetime."""
         return bool((self.owner[granules] != memory.number).any())
 
-    def never_written(self, memory: Lifetime, base: int, elements: Array, itemsize: int) -> Array:
+    def never_written(self, memory: Allocation, base: int, elements: Array, itemsize: int) -> Array:
         """Mask of the elements, numbered from byte `base`, with a byte that was never written in an allocation's lifetime."""
         fresh = self.owner[pieces(base, elements, itemsize, self.granule)] != memory.number
         return fresh.any(axis=-1) if itemsize > self.granule else fresh
 
-    def written(self, memory: Lifetime, granules: slice | Array) -> None:
+    def written(self, memory: Allocation, granules: slice | Array) -> None:
         """Mark these granules as written by an allocation."""
         self.owner[granules] = memory.number
         if len(self._full) > (memory in self._full):
@@ -227,6 +151,6 @@ class Store:
         return marked(found.any(axis=-1) if itemsize > self._unit else found, *self._causes)
 
 
-def _overlap(first: Lifetime, second: Lifetime) -> bool:
+def _overlap(first: Allocation, second: Allocation) -> bool:
     """True if two allocations share bytes."""
     return first.start < second.start + second.size and second.start < first.start + first.size

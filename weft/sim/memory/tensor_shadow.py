@@ -19,7 +19,8 @@ from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.tensor_order import disorder
 from weft.sim.memory.clocks import Clock
-from weft.sim.memory.shadow import Area, Event, Shadow
+from weft.sim.memory.events import Area, Event
+from weft.sim.memory.shadow import Shadow
 from weft.sim.memory.verdicts import FINE, TENSOR_CORE, TENSOR_ENDS, Verdict, running
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from weft.ir.core import Op
 from weft.sim.machine.data import Array, arange
+from weft.sim.memory.clocks import Clock
 from weft.sim.memory.heap import Place, Segment
-
-if TYPE_CHECKING:
-    from weft.sim.machine.tasks import Task
 
 Way = Literal["read", "write", "atomic", "strong read", "strong write"]
 """The kind of an access: weak reads and writes, atomics, and strong loads and stores (with an order, or volatile)."""
@@ -42,6 +40,28 @@ NEVER = -2
 for."""
 
 
+class Actor(Protocol):
+    """What the race detector asks of a task that accesses memory. `slot`: its number in the program; `number`: its number in
+    the launch. Its events before number `settled` are ordered for all its threads."""
+
+    pid: tuple[int, int, int]
+    slot: int
+    number: int
+    threads: int
+    clock: Clock
+    settled: int
+
+    @property
+    def program(self) -> int:
+        """The number of the task's program, in start order."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """The rank of the task's block in the cluster."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Touch:
     """An operation's accesses to one array. `threads` are the threads to check, `notes` the threads to record: if several
@@ -49,7 +69,7 @@ class Touch:
     thread is recorded. An asynchronous copy is complete when `component` has counted past `value`. `tma`: the access is in the
     async proxy."""
 
-    task: Task
+    task: Actor
     op: Op
     way: Way
     place: Place

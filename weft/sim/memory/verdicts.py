@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from weft.errors import Hazard, Loc, Row, fail, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType
 from weft.sim.machine.naming import Naming
 from weft.sim.memory.clocks import Clock
+from weft.sim.memory.events import Event, EventMode
 from weft.sim.memory.warps import is_one
 
-if TYPE_CHECKING:
-    from weft.sim.memory.shadow import Event
-
-Mode = Literal["generic", "copy", "load", "store", "product", "response", "mma", "cp"]
-"""The kind of an access: `generic` by threads, `copy` by cp.async, `load` by a TMA load (a write), `store` by a TMA store and
-`product` by a wgmma (reads), `response` by a clusterlaunchcontrol response (a write), `mma` and `cp` by `tcgen05.mma` and
-`tcgen05.cp` (reads of shared memory)."""
-
-BY_THREADS: tuple[Mode, ...] = ("generic", "copy")
+BY_THREADS: tuple[EventMode, ...] = ("generic", "copy")
 """Accesses in the generic proxy."""
-TENSOR_CORE: tuple[Mode, ...] = ("mma", "cp")
+TENSOR_CORE: tuple[EventMode, ...] = ("mma", "cp")
 """Asynchronous tcgen05 operations, which one thread issues."""
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
 WAIT_FOR_OTHERS = (
@@ -37,10 +30,10 @@ _WAIT_FOR_COPIES = "call gl.async_copy_wait_all(), and gl.barrier() after it whe
 MANY = -1
 """In place of a thread's number: several threads, or unknown threads."""
 
-_WAITS: dict[Mode, str] = {
+_WAITS: dict[EventMode, str] = {
     "store": "tma.store_wait()", "copy": "async_copy.wait_group()", "product": "warpgroup_mma_wait()",
 }  # fmt: skip
-WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
+WORDS: dict[tuple[EventMode, bool], tuple[str, str]] = {
     ("generic", False): ("reads", "read"),
     ("generic", True): ("writes", "wrote"),
     ("copy", True): ("copies into", "copied into"),
@@ -76,7 +69,7 @@ class End:
 _COPIES = hazard.READ_IN_FLIGHT, hazard.WRITE_IN_FLIGHT
 _OPERAND = End((hazard.TENSOR_OPERAND, hazard.TENSOR_OPERAND))
 _SUM = End((hazard.TENSOR_IN_FLIGHT, hazard.TENSOR_IN_FLIGHT))
-Ends = Mapping[tuple[Mode, bool], End]
+Ends = Mapping[tuple[EventMode, bool], End]
 SHARED_ENDS: Ends = {
     ("load", True): End(_COPIES),
     ("copy", True): End(_COPIES, "each"),

@@ -6,22 +6,15 @@ instruction, and may differ from the hardware's in the last bit. Integers are ex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from weft.errors import Loc, UserError, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType, float16, float32
 from weft.layout.distributed.fragments import K_BITS
-from weft.ops import mma
 from weft.sim.machine.barriers import Agent
 from weft.sim.machine.data import Array, Data
 from weft.sim.numbers import arithmetic as numbers
 from weft.sim.numbers.tensor_core import FP8, FULL, Precision, accumulate
-
-if TYPE_CHECKING:
-    from weft.sim.machine.tasks import Task
 
 TF32_MASK = np.uint32(0xFFFFE000)
 """The bits of a float32 that the tensor core reads as tf32: sign, exponent and ten bits of mantissa."""
@@ -125,19 +118,3 @@ class NotReady(Exception):
     def __init__(self, accumulator: InFlight) -> None:
         super().__init__("an accumulator in flight has no value")
         self.accumulator = accumulator
-
-
-def misused(task: Task, op: Op, accumulator: InFlight) -> UserError:
-    """The error for an operation that uses an accumulator in flight, or one that another operation has consumed."""
-    started, taken = accumulator.product.op.loc, accumulator.taken
-    related: tuple[tuple[str, Loc], ...] = () if started is None else (("the MMA was issued here", started),)
-    if taken is None:
-        error = task.fail(hazard.ACCUMULATOR, op, partition=task.block.partition(task.slot))
-    else:
-        waited = taken.kind is mma.warpgroup_wait
-        by = "a wait" if waited else "another MMA"
-        error = task.fail(hazard.ACCUMULATOR_OLD, op, partition=task.block.partition(task.slot), by=by)
-        if taken.loc is not None:
-            related += ((f"{by} claimed it here", taken.loc),)
-    error.related = related
-    return error

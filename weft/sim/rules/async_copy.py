@@ -17,7 +17,7 @@ from weft.sim.memory.clocks import join
 from weft.sim.memory.global_access import Request
 from weft.sim.memory.heap import BadAddress
 from weft.sim.memory.places import Place
-from weft.sim.memory.store import Handle
+from weft.sim.memory.spaces import Handle
 from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers.arithmetic import bits_dtype
 from weft.sim.rule import rule

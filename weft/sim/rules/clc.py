@@ -13,15 +13,14 @@ from weft.errors import Loc, hazard
 from weft.ir.core import Op
 from weft.ir.types import int64
 from weft.ops import clc
-from weft.sim.machine.blocks import Block
 from weft.sim.machine.data import Array, Data, Mark, arange, undefined_in, union
 from weft.sim.machine.pending import Response
 from weft.sim.machine.programs import Pid
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import Block, Task
 from weft.sim.memory import places
+from weft.sim.memory.events import ELECTED
 from weft.sim.memory.places import Place
-from weft.sim.memory.shadow import ELECTED
-from weft.sim.memory.store import SHARED, Handle
+from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.verdicts import MANY
 from weft.sim.rule import rule
 from weft.sim.rules.mbarrier import barrier_at, peer

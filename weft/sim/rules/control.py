@@ -16,11 +16,10 @@ from weft.errors import Loc, hazard
 from weft.ir.core import Op, Region, Value
 from weft.layout import WARP_SIZE
 from weft.ops import control
-from weft.sim.machine.blocks import Meeting
 from weft.sim.machine.code import captured
 from weft.sim.machine.data import Array, Data, chosen
 from weft.sim.machine.spin import deciding
-from weft.sim.machine.tasks import Task, execute
+from weft.sim.machine.tasks import Meeting, Task, execute
 from weft.sim.machine.wait import MemoryWait, Run, Wait
 from weft.sim.numbers.arithmetic import bits_dtype
 from weft.sim.rule import rule
@@ -234,7 +233,7 @@ def _loop(task: Task, op: Op, *inits: Data) -> Run:
         stuck = all(_same(before[number], state[number]) for number in deciding(op))
         turns += 1
         if stuck or turns % TURNS == 0:
-            yield MemoryWait(op.loc, task, stuck)
+            yield MemoryWait(op.loc, task.machine, task.last_read, stuck)
 
 
 class Bound:
@@ -272,7 +271,7 @@ def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], b
         if task.reads != reads and task.machine.heap.writes == writes:
             # If the same threads continue with the same values, further iterations repeat until memory changes.
             same = all(_same(a, b) for a, b in zip(before, passed, strict=True))
-            yield MemoryWait(op.loc, task, stuck=same and bool(np.all(running == kept)))
+            yield MemoryWait(op.loc, task.machine, task.last_read, stuck=same and bool(np.all(running == kept)))
     return results
 
 

@@ -11,13 +11,12 @@ from weft.ir.core import Op, Value, walk
 from weft.ops import arith, async_copy, mbarrier, shared, tcgen05
 from weft.ops.control import run_by
 from weft.sim.machine.barriers import Barrier
-from weft.sim.machine.blocks import Block
 from weft.sim.machine.data import Array, Data
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import Block, Task
 from weft.sim.machine.wait import Run, Wait
 from weft.sim.memory import places
-from weft.sim.memory.shadow import ELECTED, Area, Event
-from weft.sim.memory.store import SHARED, Handle
+from weft.sim.memory.events import ELECTED, Area, Event
+from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.verdicts import MANY
 from weft.sim.rule import rule
 

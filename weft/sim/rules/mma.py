@@ -21,15 +21,15 @@ from weft.layout.tensor_cores.shared_operands import Operand
 from weft.ops import mma
 from weft.ops.check import tile
 from weft.sim.machine.data import Array, Data
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import Task, misused
 from weft.sim.memory import places
 from weft.sim.memory.clocks import join
 from weft.sim.memory.matrix_operands import operand_place
 from weft.sim.memory.places import Place
-from weft.sim.memory.store import SHARED, Handle
+from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers import fragments
-from weft.sim.numbers.products import InFlight, NotReady, Product, misused, multiply
+from weft.sim.numbers.products import InFlight, NotReady, Product, multiply
 from weft.sim.rule import rule
 from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import shared_type

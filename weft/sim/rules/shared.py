@@ -21,7 +21,7 @@ from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
 from weft.sim.memory.places import Place
-from weft.sim.memory.store import SHARED, Handle
+from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.verdicts import MANY
 from weft.sim.rule import rule
 from weft.sim.rules.regs import per_thread

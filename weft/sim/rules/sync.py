@@ -7,9 +7,8 @@ import numpy as np
 from weft.ir.core import Op
 from weft.layout import WARP_SIZE
 from weft.ops import sync
-from weft.sim.machine.blocks import Meeting
 from weft.sim.machine.data import arange
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import Meeting, Task
 from weft.sim.machine.wait import Run
 from weft.sim.rule import rule
 from weft.sim.rules.control import meet

@@ -22,9 +22,9 @@ from weft.sim.machine.data import Array, Data, arange, moved
 from weft.sim.machine.hardware import linear_of
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
+from weft.sim.memory.events import ELECTED
 from weft.sim.memory.places import Place
-from weft.sim.memory.shadow import ELECTED
-from weft.sim.memory.store import CELL, COLUMN_BYTES, COLUMNS, TENSOR, Handle, Lifetime
+from weft.sim.memory.spaces import CELL, COLUMN_BYTES, COLUMNS, TENSOR, Allocation, Handle
 from weft.sim.memory.verdicts import MANY, WORDS
 from weft.sim.rule import rule
 from weft.sim.rules.mbarrier import holds
@@ -111,7 +111,7 @@ def _release(task: Task, op: Op, address: Data) -> None:
     task.block.store(TENSOR).reserved = None
 
 
-def reservation(task: Task, op: Op) -> Lifetime:
+def reservation(task: Task, op: Op) -> Allocation:
     """The columns that the kernel has allocated. Raises OutOfBounds if there are none."""
     memory = task.block.store(TENSOR).reserved
     if memory is None:

@@ -20,7 +20,7 @@ from weft.sim.memory import each_thread
 from weft.sim.memory.each_thread import Accesses
 from weft.sim.memory.global_access import COMBINE, MASKED_ATOMIC
 from weft.sim.memory.heap import turns
-from weft.sim.memory.store import Handle
+from weft.sim.memory.spaces import Handle
 from weft.sim.numbers.arithmetic import bits_of, numpy_dtype
 from weft.sim.rule import rule
 from weft.sim.rules.regs import per_thread

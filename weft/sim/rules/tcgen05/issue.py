@@ -22,14 +22,13 @@ from weft.layout.tensor_cores.tcgen05_kinds import ACCUMULATORS, KINDS, Kind, Mu
 from weft.layout.tensor_memory.layouts import LANES, SCALE_ROWS, SCALES_PER_COLUMN
 from weft.layout.tensor_memory.load_store import LANE
 from weft.ops import tcgen05
-from weft.sim.machine.blocks import Block
 from weft.sim.machine.data import Array, Data, arange, where
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import Block, Task
 from weft.sim.machine.tensor_order import Accumulators, accumulators
+from weft.sim.memory.events import ELECTED
 from weft.sim.memory.matrix_operands import operand_place
 from weft.sim.memory.places import Place, place_at
-from weft.sim.memory.shadow import ELECTED
-from weft.sim.memory.store import CELL, SHARED, TENSOR, Handle
+from weft.sim.memory.spaces import CELL, SHARED, TENSOR, Handle
 from weft.sim.numbers import scaled
 from weft.sim.numbers.products import multiply_exactly
 from weft.sim.rule import rule

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from weft.ir.core import Op
 from weft.ir.types import DType
-from weft.sim.machine.blocks import Block
 from weft.sim.machine.data import Array, Data
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import Block, Task
 from weft.sim.machine.tensor_order import Accumulators
 from weft.sim.memory import places
 from weft.sim.memory.clocks import join
+from weft.sim.memory.events import EventMode
 from weft.sim.memory.places import Place
-from weft.sim.memory.store import Handle
-from weft.sim.memory.verdicts import WORDS, Mode
+from weft.sim.memory.spaces import Handle
+from weft.sim.memory.verdicts import WORDS
 from weft.sim.numbers.arithmetic import bits_of
 from weft.sim.rules.mbarrier import peer
 
@@ -63,7 +63,7 @@ class Started:
     def __init__(self, task: Task, op: Op, accumulators: Accumulators | None) -> None:
         self._task = task
         self._op = op
-        self._mode: Mode = "cp" if accumulators is None else "mma"
+        self._mode: EventMode = "cp" if accumulators is None else "mma"
         self._pipe = task.block.cluster.pipes[task.slot]
         self._pipe.begin(accumulators)
 

@@ -27,14 +27,14 @@ from weft.layout.tensor_cores.tcgen05_kinds import KINDS, Kind, Scaled, plain_ki
 from weft.layout.tensor_memory.layouts import LANES, TensorMemoryLayout
 from weft.layout.tensor_memory.load_store import LANE, TensorSide
 from weft.ops import tcgen05
-from weft.sim.machine.blocks import Block
 from weft.sim.machine.data import Array, Data
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import Block, Task
 from weft.sim.machine.tensor_order import Accumulators, accumulators
 from weft.sim.memory import places
 from weft.sim.memory.clocks import join
-from weft.sim.memory.shadow import ELECTED
-from weft.sim.memory.store import CELL, Handle, pieces
+from weft.sim.memory.events import ELECTED
+from weft.sim.memory.spaces import CELL, Handle
+from weft.sim.memory.store import pieces
 from weft.sim.numbers import scaled
 from weft.sim.numbers.products import multiply_exactly
 from weft.sim.rule import rule

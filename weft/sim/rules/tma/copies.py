@@ -26,18 +26,17 @@ from weft.layout.linear.maps import LinearLayout
 from weft.layout.shared import tma as tma_layout
 from weft.layout.shared.tma import FP4_ROW, GRANULE
 from weft.ops import tma
-from weft.sim.machine.blocks import Block
 from weft.sim.machine.data import Array, Data, arange
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import Block, Task
 from weft.sim.memory import places
 from weft.sim.memory.clocks import join
+from weft.sim.memory.events import ELECTED
 from weft.sim.memory.global_access import COMBINE
 from weft.sim.memory.heap import Access, BadAddress, ReadOnlyStorage, TensorMap
 from weft.sim.memory.heap import Place as GlobalPlace
 from weft.sim.memory.matrix_operands import CHUNK, swizzled
 from weft.sim.memory.places import Place
-from weft.sim.memory.shadow import ELECTED
-from weft.sim.memory.store import SHARED, Handle
+from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.tracks import NEVER, THREADS, Touch, Way
 from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype

@@ -18,9 +18,9 @@ from weft.ops.check import pointer_of
 from weft.sim.machine.data import Data, arange
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
+from weft.sim.memory.events import ELECTED
 from weft.sim.memory.heap import Made, TensorMap
-from weft.sim.memory.shadow import ELECTED
-from weft.sim.memory.store import Handle
+from weft.sim.memory.spaces import Handle
 from weft.sim.rule import rule
 
 

@@ -21,10 +21,10 @@ from weft.ops import tma
 from weft.sim.machine.data import Array, Data, arange
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
+from weft.sim.memory.events import ELECTED
 from weft.sim.memory.matrix_operands import swizzled
 from weft.sim.memory.places import Place
-from weft.sim.memory.shadow import ELECTED
-from weft.sim.memory.store import Handle
+from weft.sim.memory.spaces import Handle
 from weft.sim.rule import rule
 from weft.sim.rules.mbarrier import holds
 from weft.sim.rules.regs import per_thread

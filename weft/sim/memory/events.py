@@ -1,0 +1,46 @@
+"""Accesses to shared and tensor memory, as shadows record and compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.ir.core import Op
+from weft.sim.machine.data import Array
+from weft.sim.memory.spaces import Allocation
+
+EventMode = Literal["generic", "copy", "load", "store", "product", "response", "mma", "cp"]
+"""How an access is made: `generic` by threads, `copy` by cp.async, `load` by a TMA load (a write), `store` by a TMA store and
+`product` by a wgmma (reads), `response` by a clusterlaunchcontrol response (a write), `mma` and `cp` by `tcgen05.mma` and
+`tcgen05.cp` (reads of shared memory)."""
+
+ELECTED = 0
+"""The thread of a partition that is elected for single-threaded operations."""
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """An access. It happens before a task's present if the task's clock of `component` is greater than `value`. `slot`: the
+    task that made it. Atomic accesses do not conflict with each other."""
+
+    component: int
+    value: int
+    mode: EventMode
+    writes: bool
+    slot: int
+    op: Op
+    memory: Allocation
+    atomic: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Area:
+    """The granules of an access (a slice or numbers), and the thread of each, or of all. `repeats`: a granule may appear
+    several times. `excuse(earlier, mask)` is called before a conflict at the masked granules is reported, and returns True if
+    the conflict is benign."""
+
+    where: slice | Array
+    threads: Array | int
+    repeats: bool = False
+    excuse: Callable[[Event, Array], bool] | None = None
