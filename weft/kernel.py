@@ -184,7 +184,7 @@ class JITFunction(Referenced, Method[P, R]):
         """A launch under `weft.runtime.rehearsal`: checked and compiled, but not run."""
         compiled = self._prepared(args, keywords)
         size = grid.evaluate(self.__name__, programs, self.signature.bind(args, keywords)[0])
-        grid.check_threads(self.__name__, size, compiled.block)
+        grid.check_threads(self.__name__, size, compiled.block, compiled.num_ctas)
         visit = rehearsal.visitor()
         if visit is not None:
             visit(compiled)
@@ -233,7 +233,7 @@ class JITFunction(Referenced, Method[P, R]):
         stream = given["stream"]
         options = self._options(given)
         size = grid.evaluate(self.__name__, programs, bound)
-        grid.check_threads(self.__name__, size, options.block)
+        grid.check_threads(self.__name__, size, options.block, options.num_ctas)
         run_time = {p.name: bound[p.name] for p in self.params if not p.constexpr}
         device = self._device(run_time)
         if device == HOST:

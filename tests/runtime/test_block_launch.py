@@ -100,10 +100,11 @@ def test_the_warps_may_be_said_where_they_agree(cuda, compiler):
     assert "64 threads fill 2 warps" in error.message
 
 
-def test_no_clusters_of_threads(cuda, compiler):
+def test_clusters_of_threads(cuda, compiler):
     assert make()[1](X, block=8, num_ctas=1).num_ctas == 1
-    error = caught(lambda: make()[1](X, block=8, num_ctas=2), "launch-block-cluster")
-    assert "num_ctas=2" in error.message
+    assert make()[1](X, block=8, num_ctas=2).num_ctas == 2
+    error = caught(lambda: make()[2**21](X, block=512, num_ctas=2), "launch-grid-threads")
+    assert f"{2**31}" in error.message.replace(",", "")
 
 
 def test_two_blocks(cuda, compiler):

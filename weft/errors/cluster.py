@@ -22,6 +22,24 @@ PARTITION = row(
     "{what} must be executed by all threads of the cluster, but it is in the partition {partition} of warp_specialize",
     "call it before or after warp_specialize; partitions of different blocks synchronise through mbarriers",
 )
+MISSING = row(
+    "cluster-missing",
+    CompilationError,
+    "{what} in a kernel that is launched without a cluster",
+    "launch with num_ctas=2 or more; for the threads of one block write gl.barrier()",
+)
+RANK = row(
+    "cluster-rank",
+    CompilationError,
+    "{what} in a kernel for tiles, whose scalars are equal in all blocks of a cluster",
+    "launch with block=, or distribute tiles over the blocks with the cga_layout of their layouts",
+)
+TILES = row(
+    "cluster-tiles",
+    CompilationError,
+    "{what} works on tiles or descriptors, but with block= and num_ctas={num_ctas} each block runs its own threads",
+    "use views and scalars, or leave block= out: in a kernel for tiles a program is the whole cluster",
+)
 NESTED = row(
     "cluster-nested",
     CompilationError,

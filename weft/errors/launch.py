@@ -142,12 +142,6 @@ BLOCK_WARPS = row(
     "num_warps={num_warps} of {name} disagrees with block={block}: its {threads} threads fill {warps} warps",
     "leave num_warps out: the block decides it",
 )
-BLOCK_CLUSTER = row(
-    "launch-block-cluster",
-    LaunchError,
-    "block={block} of {name} makes it a thread-level kernel, but num_ctas={num_ctas} makes a program a cluster of blocks",
-    "leave num_ctas out, or leave block= out if the kernel is written for tiles: only tile kernels run in clusters",
-)
 CLUSTERS = row(
     "launch-clusters",
     LaunchError,

@@ -36,6 +36,15 @@ from weft.language.atomics import (
     atomic_xor,
 )  # fmt: skip
 from weft.language.casts import cast
+from weft.language.clusters import (
+    block_rank_in_cluster,
+    cluster_arrive,
+    cluster_dim,
+    cluster_idx,
+    cluster_sync,
+    cluster_wait,
+    elect_one_sync,
+)  # fmt: skip
 from weft.language.copies import (
     copy_dram_to_local,
     copy_dram_to_sram,
@@ -206,6 +215,7 @@ __all__ = [
     "copy_dram_to_local", "copy_dram_to_sram", "copy_dram_to_sram_async", "copy_local_to_dram", "copy_local_to_shared",
     "copy_sram_to_dram", "copy_sram_to_local", "outer_product_acc",
     # Threads
+    "block_rank_in_cluster", "cluster_arrive", "cluster_dim", "cluster_idx", "cluster_sync", "cluster_wait", "elect_one_sync",
     "SIMD", "WARP_SIZE", "async_copy_wait_all", "block", "block_dim", "block_idx", "global_idx", "grid_dim", "shuffle_down",
     "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "syncwarp", "thread_idx", "warp", "warp_broadcast", "warp_max",
     "warp_min", "warp_prefix_sum", "warp_sum",

@@ -71,8 +71,8 @@ def uniform(x: Any, scope: str = "block") -> Any:
 def barrier(cluster: bool = False) -> None:
     """A barrier of all threads of the block; memory accesses before it are visible to them after it.
 
-    With `cluster`, a barrier of all threads of the cluster, as `hopper.cluster.barrier()`."""
-    if cluster:
+    With `cluster`, a barrier of all threads of the cluster, as `hopper.cluster.barrier()`; without a cluster, of the block."""
+    if cluster and current().num_ctas > 1:
         # A local import: that module imports this package, which is not initialized at this point.
         from weft.language.nvidia.hopper.cluster import barrier as of_cluster
 

@@ -29,7 +29,7 @@ from weft.language.scalars import int32_scalar
 from weft.language.tensor import apply, apply_many, tensor
 from weft.language.vector import check_vector
 from weft.layout import WARP_SIZE
-from weft.ops import async_copy, program, sync, warp
+from weft.ops import async_copy, cluster, program, sync, warp
 
 
 class Coordinates:
@@ -97,20 +97,34 @@ def _thread(what: str, axis: int) -> tensor:
     return number if outside == 1 else arith.mod(number, sizes[axis])
 
 
+def _block(axis: int) -> tensor:
+    """A block's index in the grid. In a cluster of a thread-level kernel blocks are numbered within programs along x."""
+    context, cluster_index = current(), program_id(axis)
+    if axis or context.num_ctas == 1 or context.block is None:
+        return cluster_index
+    return arith.add(arith.mul(cluster_index, context.num_ctas), apply(cluster.rank))
+
+
+def _blocks(axis: int) -> tensor:
+    """The number of blocks of the grid."""
+    context, programs = current(), num_programs(axis)
+    return programs if axis or context.block is None else arith.mul(programs, context.num_ctas)
+
+
 def _global(what: str, axis: int) -> tensor:
     size = _block_size(what, axis)
-    block = program_id(axis)
+    block = _block(axis)
     return block if size == 1 else arith.add(arith.mul(block, size), _thread(what, axis))
 
 
 thread_idx = Coordinates("thread_idx", _thread)
 """The index of the executing thread in its block: int32 scalars of thread scope."""
-block_idx = Coordinates("block_idx", lambda _, axis: program_id(axis))
-"""The index of the block in the grid: `program_id(0)` and so on."""
+block_idx = Coordinates("block_idx", lambda _, axis: _block(axis))
+"""The index of the block in the grid: `program_id(0)` and so on; in a thread-level kernel blocks of a cluster count apart."""
 block_dim = Coordinates("block_dim", _block_size)
 """The number of threads of a block along each axis: compile-time integers."""
-grid_dim = Coordinates("grid_dim", lambda _, axis: num_programs(axis))
-"""The number of blocks of the grid along each axis: `num_programs(0)` and so on."""
+grid_dim = Coordinates("grid_dim", lambda _, axis: _blocks(axis))
+"""The number of blocks of the grid along each axis: `num_programs(0)` and so on; in a thread-level kernel all of clusters."""
 global_idx = Coordinates("global_idx", _global)
 """The index of the executing thread in the grid: `block_idx * block_dim + thread_idx`."""
 

@@ -17,6 +17,7 @@ _PARTITIONS = "warp specialisation is written in the kernel, with gl.warp_specia
 _AMD = "it is for GPUs of AMD, and weft compiles for NVIDIA's"
 _SHARED = "shared memory is what the kernel allocates, and weft counts it"
 _BLOCK = "how many threads a block has is block=, or num_warps= of a kernel for tiles"
+_CLUSTER = "a program of several blocks is a cluster: num_ctas="
 _INSTEAD: dict[str, str] = {
     "num_stages": _PIPELINING, "num_buffers_warp_spec": _PIPELINING,
     "num_consumer_groups": _PARTITIONS, "reg_dec_producer": _PARTITIONS, "reg_inc_consumer": _PARTITIONS,
@@ -25,7 +26,7 @@ _INSTEAD: dict[str, str] = {
     "shared": _SHARED, "shared_mem": _SHARED, "shared_memory": _SHARED, "smem": _SHARED,
     "blockDim": _BLOCK, "block_dim": _BLOCK, "num_threads": _BLOCK, "threads": _BLOCK,
     "allow_tf32": "mma_v2 takes input_precision=, and warpgroup_mma has the type of its operands",
-    "cluster_dims": "a program of several blocks is a cluster: num_ctas=",
+    "cluster_dim": _CLUSTER, "cluster_dims": _CLUSTER,
     "enable_fp_fusion": "a product and its sum are always fused where one has no other use, in the simulator too",
     "do_not_specialize_on_alignment": "parameters whose values the code must not depend on are do_not_specialize=",
     "grid": "the grid stands in brackets, kernel[grid](...)",

@@ -78,9 +78,11 @@ def block_of(kernel: str, block: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def check_threads(kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int] | None) -> None:
-    """Check that int32 can number the threads along each axis of a launch with `block=`. Raises launch-grid-threads."""
-    for axis, size, count in zip("xyz", grid, block or (), strict=False):
+def check_threads(kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int] | None, blocks: int = 1) -> None:
+    """Check that int32 can number the threads along each axis of a launch with `block=`, for programs of `blocks` blocks along
+    x. Raises launch-grid-threads."""
+    x, y, z = grid
+    for axis, size, count in zip("xyz", (x * blocks, y, z), block or (), strict=False):
         if size * count >= THREADS_LIMIT:
             raise fail(
                 GRID_THREADS, name=kernel, size=size, block=count, axis=axis, threads=size * count, limit=THREADS_LIMIT

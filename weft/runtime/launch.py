@@ -248,7 +248,7 @@ def configuration(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
 
     Raises LaunchError: launch-grid-limit, launch-grid-threads."""
     cuda, blocks = driver.bindings(), compiled.num_ctas
-    check_threads(compiled.name, grid, compiled.block)
+    check_threads(compiled.name, grid, compiled.block, blocks)
     x, y, z = in_blocks(compiled.name, grid, blocks)
     config = cuda.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = x, y, z

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft import settings
 from weft.errors import fail
-from weft.errors.launch import BLOCK_CLUSTER, BLOCK_WARPS, OPTION_VALUE
+from weft.errors.launch import BLOCK_WARPS, OPTION_VALUE
 from weft.plain import truth, whole
 from weft.runtime.compiled import WARP_SIZE, Options
 from weft.runtime.grid import block_of
@@ -24,7 +24,7 @@ def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: 
     """The options of a launch. `given` has a value for each of `weft.runtime.binder.COMPILE_OPTIONS`.
 
     `debug` is the kernel's default; without it that of the settings applies. Raises LaunchError: launch-option-value,
-    and for a thread block launch-block-warps, launch-block-cluster.
+    and for a thread block launch-block-warps.
     """
     value = dict(given)
     for option in _NUMBERS:
@@ -66,6 +66,4 @@ def _threads(kernel: str, value: Mapping[str, Any]) -> dict[str, Any]:
     warps, given = -(-threads // WARP_SIZE), value["num_warps"]
     if given not in (None, warps):
         raise fail(BLOCK_WARPS, name=kernel, num_warps=given, block=block, threads=threads, warps=warps)
-    if value["num_ctas"] != 1:
-        raise fail(BLOCK_CLUSTER, name=kernel, block=block, num_ctas=value["num_ctas"])
     return {"block": block, "num_warps": warps}

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from math import prod
 
+from weft.errors import cluster as cluster_errors
 from weft.errors import compiler as errors
 from weft.errors import fail
 from weft.ir.core import Func, Op, walk
-from weft.ir.types import LocalType, SharedType, TensorType, TileType
+from weft.ir.types import DescriptorType, LocalType, SharedType, TensorType, TileType
 from weft.layout import WARP_SIZE
 from weft.ops import thread
 
@@ -22,11 +23,13 @@ MOST_THREADS = 1024
 
 
 def check_blocks_of_threads(func: Func) -> Func:
-    """Check a function. Raises CompilationError: thread-block-warps, thread-local-chosen."""
-    block = func.attrs.block
+    """Check a function. Raises CompilationError: thread-block-warps, thread-local-chosen, cluster-tiles."""
+    block, blocks = func.attrs.block, func.attrs.num_ctas
     for op in walk(func.body):
         if block is not None:
             _check(op, block)
+        if block is not None and blocks > 1 and _of_program(op):
+            raise fail(cluster_errors.TILES, loc=op.loc, what=op.name, num_ctas=blocks)
         chosen = next((value for value in op.results if isinstance(value.type, LocalType)), None)
         if chosen is not None and op.kind is not thread.alloc_local:
             raise fail(errors.THREAD_LOCAL_CHOSEN, loc=op.loc, name=repr(chosen.name) if chosen.name else "this array")
@@ -47,6 +50,11 @@ def _check(op: Op, block: tuple[int, ...]) -> None:
         raise fail(
             errors.THREAD_BLOCK, loc=op.loc, what=op.name, needs=needs, threads=threads, block=block, instead=instead
         )
+
+
+def _of_program(op: Op) -> bool:
+    """Whether an operation is one of the whole program: on tiles, or by TMA."""
+    return _on_tiles(op) or any(isinstance(value.type, DescriptorType) for value in op.uses)
 
 
 def _on_tiles(op: Op) -> bool:

@@ -4,7 +4,8 @@
     ...                 # code that does not depend on other CTAs
     cluster.wait()
 
-Arrivals and waits alternate in every thread. The barrier is not available inside of `warp_specialize`.
+Arrivals and waits alternate in every thread. The barrier is available neither inside of `warp_specialize` nor in a kernel
+without a cluster (cluster-missing).
 """
 
 from __future__ import annotations
@@ -25,30 +26,32 @@ def arrive(relaxed: bool = False) -> None:
     Earlier memory accesses are visible to threads after their wait, unless `relaxed`, which orders no accesses. Raises
     async-target, cluster-partition.
     """
-    _check("cluster.arrive")
+    _check("cluster.arrive()")
     apply_many(ops.arrive, (), relaxed=bool(relaxed))
 
 
 @builtin
 def wait() -> None:
     """Wait until all threads of the cluster have arrived. Raises async-target, cluster-partition."""
-    _check("cluster.wait")
+    _check("cluster.wait()")
     apply_many(ops.wait, ())
 
 
 @builtin
 def barrier(relaxed: bool = False) -> None:
     """`arrive` followed by `wait`. Raises the same errors."""
-    _check("cluster.barrier")
+    _check("cluster.barrier()")
     apply_many(ops.arrive, (), relaxed=bool(relaxed))
     apply_many(ops.wait, ())
 
 
 def _check(what: str) -> None:
-    demand(what, "clusters")
-    partition = current().partition
-    if partition:
-        raise fail(errors.PARTITION, what=what, partition=partition)
+    demand(what.removesuffix("()"), "clusters")
+    context = current()
+    if context.partition:
+        raise fail(errors.PARTITION, what=what.removesuffix("()"), partition=context.partition)
+    if context.num_ctas == 1:
+        raise fail(errors.MISSING, what=what)
 
 
 __all__ = ["arrive", "barrier", "wait"]

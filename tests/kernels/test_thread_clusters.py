@@ -1,0 +1,150 @@
+"""Clusters of thread-level kernels: the places of blocks, the cluster's barrier, and what crosses between blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from tests.kernels.harness import Viewed, poison, same
+from weft import language as gl
+from weft.errors import LaunchError, UserError
+from weft.language.nvidia.hopper import cluster
+
+SHARED = gl.AddressSpace.SHARED
+
+
+@weft.jit
+def places(out):
+    i = gl.global_idx.x
+    out[0, i] = gl.block_rank_in_cluster()
+    out[1, i] = gl.block_idx.x
+    out[2, i] = gl.cluster_idx.x
+    out[3, i] = gl.grid_dim.x * 100 + gl.cluster_dim.x * 10 + gl.cluster_dim.y
+    out[4, i] = gl.elect_one_sync()
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+def test_places(run, blocks):
+    threads = 64
+    out = poison((5, 3 * blocks * threads), np.int32)
+    run(places, 3, Viewed(out), block=threads, num_ctas=blocks)
+    block = np.arange(3 * blocks * threads) // threads
+    lane = np.arange(block.size) % 32
+    want = [block % blocks, block, block // blocks, np.full(block.size, 300 * blocks + 10 * blocks + 1), lane == 0]
+    same(out, np.stack(want).astype(np.int32))
+
+
+@weft.jit
+def summed(out, partial, x, MEET: gl.constexpr):
+    shared = gl.stack_allocation[gl.float32, SHARED](gl.row_major[128]())
+    i, mine = gl.thread_idx.x, gl.block_rank_in_cluster()
+    shared[i] = x[gl.global_idx.x]
+    gl.barrier()
+    stride = 64
+    while stride > 0:
+        if i < stride:
+            shared[i] += shared[i + stride]
+        gl.barrier()
+        stride //= 2
+    if i == 0:
+        partial[gl.block_idx.x] = shared[0]
+    if MEET:
+        gl.cluster_sync()
+    if gl.elect_one_sync() and mine == 0 and gl.warp_id() == 0:
+        total: gl.float32 = 0
+        for k in range(gl.cluster_dim.x):
+            total += partial[gl.cluster_idx.x * gl.cluster_dim.x + k]
+        out[gl.cluster_idx.x] = total
+
+
+def test_a_sum_over_the_cluster(run, rng):
+    x = rng.integers(-9, 9, (2, 512)).astype(np.float32)
+    out, partial = poison(2, np.float32), poison(8, np.float32)
+    run(summed, 2, Viewed(out), Viewed(partial), Viewed(x.reshape(-1)), True, block=128, num_ctas=4)
+    same(out, x.sum(1))
+    same(partial, x.reshape(8, 128).sum(1))
+
+
+def test_without_the_barrier_it_is_a_race():
+    arrays = [weft.LayoutTensor(np.zeros(n, np.float32)) for n in (2, 8, 1024)]
+    with pytest.raises(UserError) as caught:
+        summed[2](*arrays, False, block=128, num_ctas=4)
+    assert caught.value.code.startswith("hazard-")
+    assert "partial" in str(caught.value)
+
+
+@weft.jit
+def staged(out, x):
+    i = gl.global_idx.x
+    tile = gl.stack_allocation[gl.float32, SHARED](gl.row_major[64]())
+    tile[gl.thread_idx.x] = x[i] * (gl.block_idx.x + 1)
+    gl.barrier()
+    gl.cluster_arrive()
+    if gl.elect_one_sync():
+        first = gl.thread_idx.x // 32 * 32
+        total: gl.float32 = 0
+        for k in range(32):
+            total += tile[first + k]
+        out[gl.block_idx.x, gl.warp_id()] = total
+    gl.cluster_wait()
+
+
+def test_arrivals_apart_from_waits(run, rng):
+    x, out = rng.integers(-9, 9, 512).astype(np.float32), poison((8, 2), np.float32)
+    run(staged, 4, Viewed(out), Viewed(x), block=64, num_ctas=2)
+    same(out, x.reshape(8, 2, 32).sum(2) * np.arange(1, 9, dtype=np.float32)[:, None])
+
+
+@weft.jit
+def alone(out):
+    cluster.arrive()
+    cluster.wait()
+    out[gl.thread_idx.x] = 0
+
+
+@weft.jit
+def synchronised(out):
+    gl.cluster_sync()
+    out[gl.thread_idx.x] = 0
+
+
+@weft.jit
+def divergent(out):
+    if gl.thread_idx.x < 32:
+        gl.cluster_sync()
+    out[gl.thread_idx.x] = 0
+
+
+@weft.jit
+def by_tiles(out):
+    at = gl.arange(0, 64, layout=gl.BlockedLayout([1], [32], [2], [0]))
+    gl.store(out + at, at)
+
+
+@weft.jit
+def ranked(out):
+    gl.store(out, gl.block_rank_in_cluster())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "code", "text"),
+    [
+        (alone, {"block": 64}, "cluster-missing", "cluster.arrive() in a kernel that is launched without a cluster"),
+        (synchronised, {"block": 64}, "cluster-missing", "cluster.barrier()"),
+        (divergent, {"block": 64, "num_ctas": 2}, "control-scope", "by the whole block"),
+        (by_tiles, {"block": 64, "num_ctas": 2}, "cluster-tiles", "each block runs its own threads"),
+        (ranked, {"num_ctas": 2}, "cluster-rank", "scalars are equal in all blocks of a cluster"),
+    ],
+)
+def test_mistakes(kernel, options, code, text):
+    out = np.zeros(64, np.int32)
+    with pytest.raises(UserError) as caught:
+        kernel[1](out if kernel in (by_tiles, ranked) else weft.LayoutTensor(out), **options)
+    assert caught.value.code == code, str(caught.value)
+    assert text in str(caught.value)
+
+
+def test_the_option_of_other_languages():
+    with pytest.raises(LaunchError, match="num_ctas="):
+        places[1](weft.LayoutTensor(np.zeros((5, 64), np.int32)), block=64, cluster_dim=2)
