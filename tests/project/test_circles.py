@@ -14,7 +14,6 @@ MODULES = {tree.module_of(path): path for path in tree.python_files("weft")}
 # Circles of annotations: modules that name one another's classes under TYPE_CHECKING, each with the reason.
 OF_TYPES = {
     "weft.views.tensor": "the methods of a view are written in modules by subject, which take and return views",
-    "weft.passes.lower.state": "the state calls the lowering of handles and control flow, which write into it",
 }
 
 

@@ -16,7 +16,7 @@ from weft.ir.core import Op, OpDef, ParamFacts, Value, walk
 from weft.ir.types import Pointer
 from weft.ops import async_copy, memory
 from weft.ops.check import pointer_of
-from weft.passes.lower.vectors import Reason, Width
+from weft.passes.lower.widths import Reason, Width
 from weft.passes.pipeline import access_widths, tile_pipeline
 from weft.runtime.specialise import ALIGNMENT
 

@@ -19,7 +19,7 @@ from weft.passes.check.blocks import check_blocks_of_threads
 from weft.passes.check.clusters import check_blocks
 from weft.passes.dce import dce
 from weft.passes.lower import lower_tiles
-from weft.passes.lower.vectors import Width
+from weft.passes.lower.widths import Width
 from weft.passes.lowered.allocate_scratch import allocate_scratch
 from weft.passes.lowered.assign_registers import assign_registers
 from weft.passes.lowered.bound_blocks import bound_blocks

@@ -11,7 +11,7 @@ from weft.ir.core import Value
 from weft.ir.types import DType, RegsType, int32, uint8, uint64
 from weft.layout import LinearLayout
 from weft.ops import arith, regs, shared, warp
-from weft.passes.lower.forms import Table
+from weft.ops.regs import Table
 from weft.passes.lower.placement import flat_table, free_threads, leaders, owned
 from weft.passes.lower.state import Lowering
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from weft.ir.core import Value
 from weft.ops.arith import Predicate
+from weft.ops.regs import Table
 
-Table = tuple[int, ...]
 Exact = Callable[[Table], Value]
 """Emits the exact values of the registers that a table names, as an array."""
 
@@ -93,6 +93,17 @@ class Both:
     lhs: Mask
     rhs: Mask
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The address of a handle's first tile. `Lowering.start` has the start of a view within that tile.
+
+    `room`: the shared memory array, usually an allocation; None for tensor memory, where all columns are one allocation.
+    `begin`: an int32 scalar, a byte offset in the array or a tensor memory address (lane << 16 | column)."""
+
+    room: Value | None
+    begin: Value
 
 
 Mask = Array | Splat | Compare | Both

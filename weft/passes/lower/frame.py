@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.ir.core import Op, Value
 from weft.ir.types import DType
 from weft.layout import WARP_SIZE
-from weft.passes.lower.forms import Table
+from weft.ops.regs import Table
 
 LANE_BITS = WARP_SIZE.bit_length() - 1
 

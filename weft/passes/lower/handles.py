@@ -11,7 +11,6 @@ time and end in the constant offsets of accesses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from weft.analysis.tensor_handles import tensor_type, tile_columns
@@ -24,20 +23,10 @@ from weft.layout.shared.views import contiguous
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.layout.tensor_memory.load_store import TensorSide
 from weft.ops import shared
-from weft.passes.lower.forms import Table
+from weft.ops.regs import Table
+from weft.passes.lower.forms import Origin
 from weft.passes.lower.state import Lowering
 from weft.passes.lower.views import Tiled, first_step, steps_from, tiled
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """The address of a handle's first tile. `Lowering.start` has the start of a view within that tile.
-
-    `room`: the shared memory array, usually an allocation; None for tensor memory, where all columns are one allocation.
-    `begin`: an int32 scalar, a byte offset in the array or a tensor memory address (lane << 16 | column)."""
-
-    room: Value | None
-    begin: Value
 
 
 def type_of(value: Value) -> SharedType:
@@ -91,10 +80,10 @@ def _memory(lo: Lowering, value: Value, begin: Value, type: SharedArrayType) -> 
     return lo.emit(shared.view, room, begin, element=type.element, count=type.count, name=value.name)
 
 
-def define(lo: Lowering, op: Op, handle: Handle, steps: Value | None = None) -> None:
+def define(lo: Lowering, op: Op, handle: Origin, steps: Value | None = None) -> None:
     """Record a result handle, `steps` bytes or columns past `handle`. The view of a single shared memory tile is emitted here,
     where it dominates all uses."""
-    moved = handle if steps is None else Handle(handle.room, lo.add(handle.begin, steps))
+    moved = handle if steps is None else Origin(handle.room, lo.add(handle.begin, steps))
     lo.handles[op.result] = moved
     t = tiled(op.result)
     if moved.room is not None and len(t.shape) == t.layout.rank:

@@ -17,7 +17,7 @@ from weft.passes.lower.rules import RULES
 from weft.passes.lower.rules.arith import elementwise
 from weft.passes.lower.rules.tensor_memory import reserve
 from weft.passes.lower.state import Lowering
-from weft.passes.lower.vectors import Width
+from weft.passes.lower.widths import Width
 from weft.targets import Target
 
 

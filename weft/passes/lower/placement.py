@@ -7,8 +7,7 @@ from functools import cache
 from weft.ir.core import Value
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
-
-Table = tuple[int, ...]
+from weft.ops.regs import Table
 
 
 def linear_of(value: Value) -> LinearLayout:

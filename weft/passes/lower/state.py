@@ -1,64 +1,47 @@
-"""The state of one lowering: the forms of tiles, facts about scalars, and the insertion point.
-
-Values that depend on the thread only, such as its coordinates in a layout, are computed once, at the entry of the kernel or of
-a partition, where they dominate all uses.
-"""
+"""The state of one lowering: the forms of tiles and the origins of handles, and how a form becomes a register array."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 from weft.analysis.accumulators import accumulators, alone, left_in_flight
 from weft.analysis.facts import ValueFacts, congruence, facts
 from weft.analysis.facts.congruence import exactly, multiple_of, power_of_two_part
-from weft.analysis.facts.rules import RULES
 from weft.analysis.facts.scalar import Scalar
-from weft.analysis.facts.words import step_of, unknown, word_of
+from weft.analysis.facts.words import unknown
 from weft.analysis.scopes import scopes
-from weft.ir.build import OpenRegion
 from weft.ir.core import Func, Op, OpDef, Region, Scope, Value, walk
-from weft.ir.rebuild import Rebuilder
-from weft.ir.types import DescriptorType, DType, Pointer, RegsType, ScalarType, TileType, int32, int64, wrap
-from weft.layout import WARP_SIZE, LinearLayout
-from weft.ops import arith, cluster, memory, mma, program, regs, tma
-from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
-from weft.passes.lower.frame import LANE_BITS, Frame
-from weft.passes.lower.numbers import mapped
+from weft.ir.types import DescriptorType, Pointer, RegsType, TileType, int32, int64
+from weft.layout import LinearLayout
+from weft.ops import arith, memory, mma, regs, tma
+from weft.ops.regs import Table
+from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Origin, Splat
 from weft.passes.lower.placement import free_threads, register_table, splits, thread_columns, union
 from weft.passes.lower.roots import Roots
+from weft.passes.lower.scalars import Scalars
 from weft.passes.lower.views import Views
+from weft.passes.lower.widths import Width
 from weft.targets import Target
-
-if TYPE_CHECKING:
-    from weft.passes.lower.handles import Handle
-    from weft.passes.lower.vectors import Width
 
 LowerRule = Callable[["Lowering", Op], None]
 
 
-class Lowering(Rebuilder):
+class Lowering(Scalars):
     """Rewrites tile operations one by one. Scalars map to scalars (`env`), tiles to forms (`forms`)."""
 
     __slots__ = (
-        "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default",
-        "forms", "handles", "left_in_flight", "num_ctas", "numbers", "roots", "rules", "source", "tags",
-        "target", "tensor_memory", "two_ctas", "used", "views", "widths", "workspace",
+        "_facts", "_gathers", "_scopes", "accumulators", "alone", "default", "forms", "handles", "left_in_flight", "roots",
+        "rules", "target", "tensor_memory", "two_ctas", "used", "views", "widths", "workspace",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
-        super().__init__(lambda out, op, operands: None, number=True)
-        self.source = func
+        super().__init__(func)
         self.target = target
         self.rules = rules
         self.default = default
         self.forms: dict[Value, Form] = {}
-        self.handles: dict[Value, Handle] = {}
+        self.handles: dict[Value, Origin] = {}
         self.tensor_memory: Value | None = None
-        self.numbers: dict[Value, Scalar] = {}
-        self.constants: dict[Value, int | float | bool] = {}
-        self.tags = 0
         self.workspace = 0
         self.widths: list[Width] | None = None
         ops = walk(func.body)
@@ -71,9 +54,6 @@ class Lowering(Rebuilder):
         self._facts: dict[bool, ValueFacts] = {}
         self._scopes: dict[Value, Scope] = {}
         self._gathers: dict[Value, tuple[Value, Table]] = {}
-        self._frame = Frame(func.attrs.num_warps)
-        self.num_ctas = func.attrs.num_ctas
-        self.block_bits = self.num_ctas.bit_length() - 1
         self.two_ctas = func.attrs.two_ctas
 
     # Driving.
@@ -106,33 +86,6 @@ class Lowering(Rebuilder):
             if result in self.accumulators and not isinstance(form := self.forms[result], Array):
                 self.forms[result] = Array(self.emit(mma.begin, self.array(form), name=result.name))
 
-    def emit(
-        self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
-    ) -> Any:
-        """As `Rebuilder.emit`; also records constants and the facts of scalar results."""
-        result = super().emit(kind, *operands, regions=regions, name=name, **attrs)
-        if kind in RULES and isinstance(result.type, ScalarType) and result not in self.numbers:
-            self._note(result)
-            if kind is arith.constant:
-                self.constants[result] = attrs["value"]
-        return result
-
-    def _note(self, result: Value) -> None:
-        """Record the facts of an integer if its operation is new; value numbering may have returned an older result."""
-        word, ops = word_of(result.type.element), self._open[-1]
-        if word is not None and ops and result in ops[-1].results:
-            known = tuple([self.hull(value) for value in ops[-1].uses])
-            self.numbers[result] = word.wrap(RULES[ops[-1].kind].hull(ops[-1], known, word))
-
-    def hull(self, value: Value) -> Scalar:
-        """The interval and congruence of a scalar of the lowered function."""
-        found = self.numbers.get(value)
-        return unknown(value.type).hull if found is None else found
-
-    def divisor(self, value: Value) -> int:
-        """The largest power of two known to divide a scalar; for a pointer, in elements."""
-        return max(self.hull(value).divisor // step_of(value.type), 1)
-
     def base_of(self, tile: Value, form: Affine) -> Scalar:
         """The facts of an affine form's base, from those of the tile: the base is the first register minus its constants."""
         assert isinstance(tile.type, TileType) and tile.type.linear is not None
@@ -158,56 +111,6 @@ class Lowering(Rebuilder):
             self._scopes = scopes(self.source)
         return self._scopes
 
-    def tag(self) -> int:
-        """A fresh number, so that value numbering does not merge scratch allocations."""
-        self.tags += 1
-        return self.tags
-
-    @contextmanager
-    def partition(self, num_warps: int) -> Iterator[OpenRegion]:
-        """Open the region of a partition with `num_warps` warps and its own entry, until the `with` block ends."""
-        around, numbers = self._frame, self._numbers
-        self._frame, self._numbers = Frame(num_warps), [{}]
-        try:
-            with self.nested(()) as opened:
-                yield opened
-            opened.ops[:0] = self._frame.entry
-        finally:
-            self._frame, self._numbers = around, numbers
-
-    @contextmanager
-    def at_entry(self) -> Iterator[None]:
-        """Emit at the entry of the kernel or partition. Only values that are defined there may be used."""
-        numbers, loc = self._numbers, self.loc
-        self._open.append(self._frame.entry)
-        self._numbers, self.loc = numbers[:1], self.source.loc
-        try:
-            yield
-        finally:
-            self._open.pop()
-            self._numbers, self.loc = numbers, loc
-
-    @contextmanager
-    def nested(self, args: tuple[Value, ...]) -> Iterator[OpenRegion]:
-        """Open a region with the given arguments; operations are emitted into it until the `with` block ends."""
-        opened = OpenRegion(args)
-        self._open.append(opened.ops)
-        self._numbers.append({})
-        try:
-            yield opened
-        finally:
-            self._numbers.pop()
-            self._open.pop()
-
-    def emit_all(
-        self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), **attrs: Any
-    ) -> tuple[Value, ...]:
-        """As `emit`, with the results always as a tuple."""
-        made = self.emit(kind, *operands, regions=regions, **attrs)
-        if made is None:
-            return ()
-        return (made,) if isinstance(made, Value) else made
-
     # Lowered values of the source's values.
 
     def scalar(self, value: Value | None) -> Value:
@@ -231,105 +134,6 @@ class Lowering(Rebuilder):
         """The coordinates in its tile at which a view begins."""
         return self.views.known[handle].start
 
-    # Scalar arithmetic, with constant folding.
-
-    def constant(self, value: int, element: DType) -> Value:
-        """An integer scalar, defined at the entry."""
-        known = self._frame.constants.get((value, element))
-        if known is None:
-            with self.at_entry():
-                known = self.emit(arith.constant, value=value, type=ScalarType(element))
-            self._frame.constants[value, element] = known
-        return known
-
-    def add(self, lhs: Value, rhs: Value) -> Value:
-        """Sum of two scalars of one type."""
-        return self._fold(arith.add, lhs, rhs, neutral=0)
-
-    def mul(self, lhs: Value, rhs: Value) -> Value:
-        """Product of two scalars of one type."""
-        if 0 in (self.constants.get(lhs), self.constants.get(rhs)):
-            return lhs if self.constants.get(lhs) == 0 else rhs
-        return self._fold(arith.mul, lhs, rhs, neutral=1)
-
-    def _fold(self, kind: OpDef, lhs: Value, rhs: Value, neutral: int) -> Value:
-        a, b = self.constants.get(lhs), self.constants.get(rhs)
-        if b == neutral:
-            return lhs
-        if a == neutral:
-            return rhs
-        if isinstance(a, int) and isinstance(b, int):
-            element = lhs.type.element
-            assert isinstance(element, DType)
-            return self.constant(wrap(a + b if kind is arith.add else a * b, element), element)
-        return self.emit(kind, lhs, rhs)
-
-    def scaled(self, value: Value, factor: int) -> Value:
-        """An integer scalar times a constant."""
-        element = value.type.element
-        assert isinstance(element, DType)
-        return self.mul(value, self.constant(wrap(factor, element), element))
-
-    def cast(self, value: Value, dtype: DType) -> Value:
-        """A scalar cast to another type."""
-        known = self.constants.get(value)
-        if value.type.element == dtype:
-            return value
-        if isinstance(known, int) and dtype.is_int() and not dtype.is_bool():
-            return self.constant(wrap(known, dtype), dtype)
-        return self.emit(arith.cast, value, dtype=dtype)
-
-    # Thread indices.
-
-    @property
-    def num_warps(self) -> int:
-        """The number of warps that execute the code being lowered, the kernel's or a partition's."""
-        return 1 << self._frame.thread_bits - LANE_BITS
-
-    def thread(self) -> Value:
-        """The thread's index in its block: the lane in the low 5 bits, the warp above."""
-        return self.emit(program.thread_id, name="thread")
-
-    def lane(self) -> Value:
-        """The thread's index in its warp."""
-        with self.at_entry():
-            return self.emit(arith.and_, self.thread(), self.constant(WARP_SIZE - 1, int32), name="lane")
-
-    def rank(self) -> Value:
-        """The rank of the thread's block in its cluster."""
-        return self.emit(cluster.rank, name="rank")
-
-    def of_thread(self, lanes: Table, warps: Table, blocks: Table = ()) -> Value:
-        """A linear map of the thread's index: the XOR of `lanes[i]` over the set bits i of its lane, of `warps[i]` over those
-        of its warp, and of `blocks[i]` over those of its block's cluster rank. An int32, computed at the entry."""
-        key = (lanes, warps, blocks)
-        known = self._frame.threads.get(key)
-        if known is None:
-            with self.at_entry():
-                known = self._frame.threads[key] = mapped(
-                    self, (*lanes, *(0,) * (LANE_BITS - len(lanes)), *warps), self._frame.thread_bits, blocks
-                )
-            self._frame.maps[known] = key
-        return known
-
-    def map_of(self, value: Value) -> tuple[Table, Table, Table] | None:
-        """The arguments of the `of_thread` call that returned a value, if one did."""
-        return self._frame.maps.get(value)
-
-    def has_clear(self, lanes: int, warps: int) -> Value | None:
-        """The predicate of threads whose lane and warp have no bit of these masks set; None if that is all threads."""
-        key = (lanes, warps)
-        if key not in self._frame.threads:
-            with self.at_entry():
-                self._frame.threads[key] = self._all_clear(lanes | warps << LANE_BITS)
-        return self._frame.threads[key]
-
-    def _all_clear(self, mask: int) -> Value | None:
-        if not mask & (1 << self._frame.thread_bits) - 1:
-            return None
-        masked = self.emit(arith.and_, self.thread(), self.constant(mask, int32))
-        return self.emit(arith.cmp, masked, self.constant(0, int32), predicate="eq")
-
     def coordinate(self, linear: LinearLayout, dim: int, start: int = 0) -> Form:
         """The form of the coordinates along `dim` of a tile's elements, plus `start`."""
         table = register_table(linear, dim)
@@ -347,11 +151,6 @@ class Lowering(Rebuilder):
         """The predicate that selects one thread of a block for each element of a tile that the block holds; None if every
         thread owns its elements."""
         return self.has_clear(*free_threads(linear))
-
-    def first_thread(self) -> Value:
-        """The predicate of the block's thread 0."""
-        with self.at_entry():
-            return self.emit(arith.cmp, self.thread(), self.constant(0, int32), predicate="eq")
 
     # Forms to register arrays.
 

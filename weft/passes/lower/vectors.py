@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 from weft.analysis.facts.congruence import MOST, power_of_two_part
-from weft.errors import Loc
 from weft.ir.core import Value
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
-from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
+from weft.ops.regs import Table
+from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat
 from weft.passes.lower.placement import linear_of, register_coordinates, thread_columns, union
 from weft.passes.lower.state import Lowering
+from weft.passes.lower.widths import Reason, Width
 
 Groups = tuple[Table, ...]
 
@@ -37,27 +37,6 @@ class Vectors:
     def leaders(self) -> Table:
         """The register of each group's lowest address."""
         return tuple([group[0] for group in self.groups])
-
-
-Reason = Literal["elements", "neighbours", "stride", "offsets", "alignment", "mask"]
-"""Why an access is not wider: the thread holds too few elements; they are not consecutive in memory; their stride is known at
-run time only; too little is known of their offsets; the first address is not known to be aligned to the width; the mask is not
-known to be the same for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Width:
-    """The vector width of an access, for reports: `vec` elements of `itemsize` bytes, and the reason against twice as many."""
-
-    loc: Loc | None
-    vec: int
-    itemsize: int
-    reason: Reason | None
-
-    @property
-    def bytes(self) -> int:
-        """The bytes that a thread moves per access."""
-        return self.vec * self.itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from weft.layout.linear.flat import join
 from weft.layout.shared.layouts import Pads, padded
 from weft.layout.tensor_memory.layouts import COLUMN_BITS
 from weft.ops import shared, tensor_memory
-from weft.passes.lower.forms import Table
+from weft.ops.regs import Table
 
 Tiled = SharedType | TensorType
 

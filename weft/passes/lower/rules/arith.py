@@ -12,7 +12,8 @@ from typing import Any
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DType, ScalarType, TileType, Type, float32, int32, wrap
 from weft.ops import arith, regs
-from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Splat, Table, bounded, sum_strides
+from weft.ops.regs import Table
+from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Splat, bounded, sum_strides
 from weft.passes.lower.placement import splits, union
 from weft.passes.lower.state import Lowering, LowerRule
 

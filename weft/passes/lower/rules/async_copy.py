@@ -7,7 +7,8 @@ from weft.errors import fail
 from weft.ir.core import Op, OpDef
 from weft.ops import async_copy
 from weft.ops.check import pointer_of
-from weft.passes.lower.forms import Form, Table
+from weft.ops.regs import Table
+from weft.passes.lower.forms import Form
 from weft.passes.lower.handles import view
 from weft.passes.lower.operands import require
 from weft.passes.lower.rules.memory import operand_form, predicate

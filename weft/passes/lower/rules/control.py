@@ -18,8 +18,8 @@ from weft.analysis.flow import LOOPS, Pair, joints
 from weft.ir.core import Op, OpDef, Region, Value
 from weft.ir.types import RegsType, ScalarType, SharedArrayType, SharedType, TensorType, TileType, Type, int32
 from weft.ops import control
-from weft.passes.lower.forms import Affine, Array
-from weft.passes.lower.handles import Handle, begin_from, memory_from, memory_type
+from weft.passes.lower.forms import Affine, Array, Origin
+from weft.passes.lower.handles import begin_from, memory_from, memory_type
 from weft.passes.lower.roots import is_index
 from weft.passes.lower.rules.tensor_memory import leave
 from weft.passes.lower.state import Lowering, LowerRule
@@ -56,9 +56,9 @@ def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
     if isinstance(old.type, SharedType):
         whole = isinstance(new.type, SharedArrayType)
         room = new if whole else lo.handles[lo.views.known[old].room].room
-        lo.handles[old] = Handle(room, lo.constant(0, int32) if whole else new)
+        lo.handles[old] = Origin(room, lo.constant(0, int32) if whole else new)
     elif isinstance(old.type, TensorType):
-        lo.handles[old] = Handle(None, new)
+        lo.handles[old] = Origin(None, new)
     elif not isinstance(old.type, TileType):
         lo.env[old] = new
         lo.numbers[new] = lo.facts()[old].hull

@@ -16,8 +16,9 @@ from weft.layout.shared.load_store import SharedAccess, plan_access
 from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.vectors import Access
 from weft.ops import arith, regs, shared
-from weft.passes.lower.forms import Array, Table
-from weft.passes.lower.handles import Handle, define, index, reinterpret, slice_, type_of, view
+from weft.ops.regs import Table
+from weft.passes.lower.forms import Array, Origin
+from weft.passes.lower.handles import define, index, reinterpret, slice_, type_of, view
 from weft.passes.lower.placement import bit_terms, linear_of, owned, register_coordinates
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.views import pads_of
@@ -49,7 +50,7 @@ def alloc(lo: Lowering, op: Op) -> None:
     count = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
     offset: int = op.attrs["offset"]
     room = lo.emit(shared.array, dtype=t.element, count=count, tag=lo.tag(), offset=offset, name=op.result.name)
-    lo.handles[op.result] = Handle(room, lo.constant(0, int32))
+    lo.handles[op.result] = Origin(room, lo.constant(0, int32))
 
 
 def renamed(lo: Lowering, op: Op) -> None:

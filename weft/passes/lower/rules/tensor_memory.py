@@ -17,9 +17,8 @@ from weft.ir.types import TileType, int32, uint32
 from weft.layout.base import Unreadable
 from weft.layout.tensor_memory.load_store import TensorAccess, plan_tensor_access
 from weft.ops import shared, tensor_memory
-from weft.passes.lower.forms import Array
-from weft.passes.lower.handles import Handle, address_of, index, reinterpret, slice_, tensor_side
-from weft.passes.lower.numbers import mapped_warp
+from weft.passes.lower.forms import Array, Origin
+from weft.passes.lower.handles import address_of, index, reinterpret, slice_, tensor_side
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.placement import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
@@ -62,7 +61,7 @@ def alloc(lo: Lowering, op: Op) -> None:
     """The address of the columns that `allocate_tensor_memory` has assigned."""
     require_tcgen05(lo, op)
     assert lo.tensor_memory is not None
-    lo.handles[op.result] = Handle(None, lo.add(lo.tensor_memory, lo.constant(op.attrs["column"], int32)))
+    lo.handles[op.result] = Origin(None, lo.add(lo.tensor_memory, lo.constant(op.attrs["column"], int32)))
 
 
 def _plan(lo: Lowering, op: Op, handle: Value, tile: Value) -> TensorAccess:
@@ -81,7 +80,7 @@ def _plan(lo: Lowering, op: Op, handle: Value, tile: Value) -> TensorAccess:
 
 def _own(lo: Lowering, handle: Value, access: TensorAccess) -> Value:
     """The address at which the warp accesses the tile: a warp can access only its own 32 lanes."""
-    return lo.add(address_of(lo, handle), mapped_warp(lo, access.warps))
+    return lo.add(address_of(lo, handle), lo.of_warp(access.warps))
 
 
 def load(lo: Lowering, op: Op) -> None:

@@ -16,7 +16,8 @@ from weft.ir.core import Op, OpDef
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
 from weft.ops import regs, tile
-from weft.passes.lower.forms import Array, Form, Splat, Table
+from weft.ops.regs import Table
+from weft.passes.lower.forms import Array, Form, Splat
 from weft.passes.lower.placement import flat_table, linear_of, register_coordinates
 from weft.passes.lower.state import Lowering, LowerRule
 

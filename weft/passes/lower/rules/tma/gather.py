@@ -16,8 +16,8 @@ from weft.layout.cluster import block_bases, block_shape, copies
 from weft.layout.linear.f2 import log2
 from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
+from weft.ops.regs import Table
 from weft.passes.lower.blocks import in_first, where
-from weft.passes.lower.forms import Table
 from weft.passes.lower.handles import slice_of, type_of, view
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.placement import linear_of
