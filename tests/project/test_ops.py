@@ -75,7 +75,7 @@ def homes(op: OpDef) -> Iterator[str]:
 @each_op
 def test_prefix_is_the_file_of_the_operation_and_of_its_rules(op):
     """`tma.load` is defined in `ops/tma.py`; its rules are in the files, or folders, of the name `tma`."""
-    prefix, found = op.name.partition(".")[0], list(homes(op))
+    prefix, found = op.family, list(homes(op))
     for folder in ("weft.ops", *RULE_FOLDERS):
         here = {home.removeprefix(f"{folder}.").partition(".")[0] for home in found if home.startswith(f"{folder}.")}
         assert here <= {prefix}, f"{op.name} has its place in {folder}.{prefix}, not in {sorted(here)}"
@@ -138,6 +138,11 @@ def test_folds_constants(op):
 
 
 @each_op
+def test_updates_an_operand(op):
+    assert op.updates is None or (op.updates in (*op.operands, op.variadic) and op.stage != "tile")
+
+
+@each_op
 def test_names_a_pass_that_exists(op):
     assert op.removed_by is None or f"def {op.removed_by}(" in SOURCES, f"passes/ has no function {op.removed_by}"
 
@@ -162,8 +167,7 @@ def test_cuda_knows_it_or_a_pass_removes_it(op):
 @each_op
 def test_lowering_knows_it(op):
     if op.removed_by == LOWER:
-        family = op.name.partition(".")[0]
-        assert op in lowering.RULES, f"{op.name}: give it a row in RULES of weft/passes/lower/rules/{family}.py"
+        assert op in lowering.RULES, f"{op.name}: give it a row in RULES of weft/passes/lower/rules/{op.family}.py"
 
 
 FACTS = {family.__name__.rpartition(".")[2]: family for family in facts.FAMILIES}

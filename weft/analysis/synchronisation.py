@@ -490,13 +490,7 @@ def _opened(access: Access) -> Known:
 # Message text
 
 
-_VERBS = {
-    "mbarrier.init": "initialised",
-    "mbarrier.invalidate": "invalidated",
-    "mbarrier.wait": "waited on",
-    "async_copy.global_to_shared": "copied to",
-}
-_KINDS = {"read": "read", "write": "written", "update": "updated"}
+_VERBS = {"read": "read", "write": "written", "update": "updated"}
 
 
 def reason(op: Op, earlier: Op, meeting: tuple[Bytes, Bytes] | None) -> str:
@@ -515,10 +509,10 @@ def reason(op: Op, earlier: Op, meeting: tuple[Bytes, Bytes] | None) -> str:
 
 def verb_of(op: Op) -> str:
     """The participle for what an operation does to shared or tensor memory."""
-    if op.name in _VERBS:
-        return _VERBS[op.name]
+    if op.kind.verb:
+        return op.kind.verb
     kinds = {effect.kind for effect in op.effects if effect.space in ("shared", "tensor")}
-    return next((verb for kind, verb in _KINDS.items() if kind in kinds), "accessed")
+    return next((verb for kind, verb in _VERBS.items() if kind in kinds), "accessed")
 
 
 def bytes_words(some: Bytes) -> str:

@@ -129,7 +129,10 @@ class OpDef:
     `pure` is True when results depend only on operands and attributes, without effects. `scope` is the minimum scope of the
     results, joined with the operands' scopes; `needs` is the scope of control flow that the operation requires. `removed_by`
     names the pass that eliminates the operation, which then has no CUDA rule. `elementwise`: element i of the result depends on
-    element i of each operand alone (a scalar is the same for all). `fold` and `laws` are for operations on integers.
+    element i of each operand alone (a scalar is the same for all). `updates` names an operand in lowered IR whose registers the
+    result takes over (for a variadic one: each result those of the operand of its number); the other operands are read until it
+    is complete. `verb` is the participle for what it does to memory, where its effects do not say it. `fold` and `laws` are for
+    operations on integers.
     """
 
     name: str
@@ -149,6 +152,8 @@ class OpDef:
     terminator: bool
     pure: bool
     elementwise: bool
+    updates: str | None
+    verb: str
     fold: Fold | None
     laws: Laws
     operand_index: dict[str, int] = field(default_factory=dict[str, int])

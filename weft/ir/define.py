@@ -51,6 +51,8 @@ def op(
     needs: Scope = "thread",
     terminator: bool = False,
     elementwise: bool = False,
+    updates: str | None = None,
+    verb: str = "",
     fold: Fold | None = None,
     laws: Laws = NO_LAWS,
 ) -> Callable[[Callable[..., Type | tuple[Type, ...] | None]], OpDef]:
@@ -80,6 +82,8 @@ def op(
             terminator=terminator,
             pure=not (effects or terminator or {"region", "regions"} & set(kinds.values())),
             elementwise=elementwise,
+            updates=updates,
+            verb=verb,
             fold=fold,
             laws=laws,
             operand_index={n: i for i, n in enumerate(operands)},

@@ -22,7 +22,7 @@ def _waits(attrs: Attrs) -> tuple[Effect, ...]:
     return (Effect("sync", "shared", completes="cp.async", pendings=attrs["pendings"]),)
 
 
-@op("async_copy.global_to_shared", effects=(reads("ptr"), WRITES), stage="tile", removed_by=LOWER)
+@op("async_copy.global_to_shared", effects=(reads("ptr"), WRITES), stage="tile", removed_by=LOWER, verb="copied to")
 def global_to_shared(
     handle: Value, ptr: Value, mask: Value | None, cache: Cache = "", eviction: Eviction = "", volatile: bool = False
 ) -> None:

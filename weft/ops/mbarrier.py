@@ -43,14 +43,14 @@ def _waits(attrs: Attrs) -> tuple[Effect, ...]:
     )
 
 
-@op("mbarrier.init", effects=(WRITES,), needs="block")
+@op("mbarrier.init", effects=(WRITES,), needs="block", verb="initialised")
 def init(bar: Value, count: int) -> None:
     """Initialise the mbarrier: phase 0 begins, and each phase takes `count` arrivals."""
     barrier(bar)
     require(1 <= count <= COUNT_LIMIT, "a barrier counts 1 to {} arrivals", COUNT_LIMIT)
 
 
-@op("mbarrier.invalidate", effects=(WRITES,), needs="block")
+@op("mbarrier.invalidate", effects=(WRITES,), needs="block", verb="invalidated")
 def invalidate(bar: Value) -> None:
     """Invalidate the mbarrier; its memory may be reused afterwards."""
     barrier(bar)
@@ -81,7 +81,7 @@ def arrive(
     require(1 <= count <= COUNT_LIMIT, "1 to {} arrivals", COUNT_LIMIT)
 
 
-@op("mbarrier.wait", effects=_waits, needs="block")
+@op("mbarrier.wait", effects=_waits, needs="block", verb="waited on")
 def wait(bar: Value, phase: Value, pred: Value | None, *deps: Value, shared_by: int = 0) -> None:
     """Wait until the phase with parity `phase` (0 or 1) is complete, where `pred` holds. On a fresh mbarrier parity 1 is.
 

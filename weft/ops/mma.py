@@ -56,7 +56,7 @@ def warpgroup(a: Value, b: Value, acc: Value, use_acc: Value | None, max_impreci
     return acc.type
 
 
-@op("mma.warpgroup_wait", effects=_waits, needs="block")
+@op("mma.warpgroup_wait", effects=_waits, needs="block", updates="values")
 def warpgroup_wait(*values: Value, pendings: int, reason: str = "") -> tuple[Type, ...]:
     """Wait until at most the latest `pendings` groups are in flight. The results are `values`; complete ones may be read.
 
@@ -75,7 +75,7 @@ def warp(a: Value, b: Value, acc: Value, precision: Precision = "") -> Type:
     return acc.type
 
 
-@op("mma.wgmma", effects=READS, needs="block", stage="lowered")
+@op("mma.wgmma", effects=READS, needs="block", stage="lowered", updates="acc")
 def wgmma(
     a: Value, b: Value, acc: Value, use_acc: Value | None, *, n: int, k: int, element: str, other: str,
     left: Operand | None, right: Operand, steps: tuple[Step, ...],
@@ -100,7 +100,7 @@ def wgmma(
     return acc.type
 
 
-@op("mma.begin", stage="lowered")
+@op("mma.begin", stage="lowered", updates="x")
 def begin(x: Value) -> Type:
     """The array `x` as the initial value of an accumulator, hidden from ptxas.
 
@@ -108,7 +108,7 @@ def begin(x: Value) -> Type:
     return regs(x)
 
 
-@op("mma.mma_sync", stage="lowered")
+@op("mma.mma_sync", stage="lowered", updates="acc")
 def mma_sync(
     a: Value, b: Value, acc: Value, *, k: int, element: str, other: str, steps: tuple[tuple[int, int, int], ...]
 ) -> Type:  # fmt: skip

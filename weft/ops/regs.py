@@ -75,7 +75,7 @@ def extract(x: Value, index: int) -> Type:
     return ScalarType(t.element)
 
 
-@op("regs.dot")
+@op("regs.dot", updates="acc")
 def dot(
     a: Value, b: Value, acc: Value, rows: Table, columns: Table, a_table: tuple[Table, ...], b_table: tuple[Table, ...]
 ) -> Type:

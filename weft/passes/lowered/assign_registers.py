@@ -24,18 +24,15 @@ from collections.abc import Iterable, Iterator
 
 from weft.analysis.flow import Pair, pairs
 from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ops import arith, control, elements, mma, regs, shared, thread, warp
+from weft.ops import arith, control, elements, regs, shared, thread, warp
 
 Live = frozenset[Value]
 
-# Emitted inline at their uses, so they have no variable to share.
+# Emitted inline at their uses, so they have no variable to share. That is a property of the CUDA text, not of the operation.
 _NO_VARIABLE = frozenset({arith.constant, regs.splat, regs.extract, shared.array, shared.scratch, thread.alloc_local})
-# As elementwise operations: they read register `i` of their operand before they write register `i` of their result.
+# Not elementwise, as lanes exchange values, but like these they read register `i` of their operand before they write register
+# `i` of their result: the CUDA text has one shuffle per register.
 _EXCHANGES = frozenset({warp.shuffle_xor, warp.shuffle_idx})
-# Overwrite their third operand, the accumulator, while the other operands are still read.
-_PRODUCTS = frozenset({regs.dot, mma.wgmma, mma.mma_sync})
-# Result i is operand i, in the same registers.
-_IN_PLACE = frozenset({mma.begin, mma.warpgroup_wait})
 
 
 def assign_registers(func: Func) -> Func:
@@ -55,10 +52,19 @@ def assign_registers(func: Func) -> Func:
 def _wanted(op: Op) -> Iterator[Pair]:
     """Pairs of values that should share a variable: along a control flow edge, or an operation's accumulator and result."""
     yield from pairs(op)
-    if op.kind in _PRODUCTS:
-        yield op.result, op.uses[2]
-    elif op.kind in _IN_PLACE:
-        yield from zip(op.results, op.uses, strict=True)
+    for result, number in _updates(op):
+        value = op.operands[number]
+        assert value is not None
+        yield result, value
+
+
+def _updates(op: Op) -> Iterator[tuple[Value, int]]:
+    """Each result that takes over the registers of an operand, with the operand's number."""
+    kind = op.kind
+    if kind.updates is not None:
+        # Variadic operands follow the others.
+        first = kind.operand_index.get(kind.updates, len(kind.operands))
+        yield from ((result, first + i) for i, result in enumerate(op.results))
 
 
 class _Class:
@@ -178,9 +184,5 @@ def _read_to_the_end(op: Op, result: Value) -> list[Value]:
     """Operands that are still read when the first register of a result is written."""
     if op.kind.elementwise or op.kind in _EXCHANGES:
         return []
-    if op.kind in _IN_PLACE:
-        return [value for value, own in zip(op.uses, op.results, strict=True) if own is not result]
-    operands = list(op.uses)
-    if op.kind in _PRODUCTS:
-        del operands[2]
-    return operands
+    own = {number for updated, number in _updates(op) if updated is result}
+    return [value for number, value in enumerate(op.operands) if value is not None and number not in own]
