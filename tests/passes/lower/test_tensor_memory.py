@@ -19,7 +19,7 @@ from tests.passes.lower.tensors import (
 )
 from tests.support import count, ops_of
 from weft import targets
-from weft.errors import CompilationError, LayoutError
+from weft.errors import CompilationError, LayoutError, Loc
 from weft.ir.types import RegsType, ScalarType, SharedArrayType, float16, float32, int1, int32, uint8, uint32
 from weft.ir.verify import verify
 from weft.layout import BlockedLayout, TensorMemoryLayout, TensorMemoryScalesLayout
@@ -42,6 +42,16 @@ def test_a_kernel_takes_its_columns_first_and_gives_them_back_last():
     release, end = func.body.ops[-2:]
     assert release.kind is tensor_memory.release and end.kind is control.return_
     assert release.operands[0] is reserve.result and release.attrs == reserve.attrs
+
+
+def test_the_kernel_s_columns_have_the_line_of_its_first_allocation():
+    """The columns of a program that ends early, for example, are reported there rather than at the `def`."""
+    k = tensor_kernel(columns=64)
+    lines = [Loc("kernel.py", line) for line in (3, 4)]
+    for k.loc in lines:
+        tensor(k, name="")
+    func = lowered(k)
+    assert [only(func, kind).loc for kind in (shared.scratch, tensor_memory.reserve)] == lines[:1] * 2
 
 
 def test_nothing_else_lies_where_the_address_is_told():

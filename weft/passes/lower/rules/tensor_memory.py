@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft.analysis.tensor_handles import tensor_type
 from weft.errors import fail, memory
-from weft.ir.core import Op, OpDef, Value
+from weft.ir.core import Op, OpDef, Value, walk
 from weft.ir.types import TileType, int32, uint32
 from weft.layout.base import Unreadable
 from weft.layout.tensor_memory.load_store import TensorAccess, plan_tensor_access
@@ -33,13 +33,15 @@ def require_tcgen05(lo: Lowering, op: Op) -> None:
 
 
 def reserve(lo: Lowering) -> None:
-    """Allocate all columns of the kernel at its entry, with one `tcgen05.alloc`."""
+    """Allocate all columns of the kernel at its entry, with one `tcgen05.alloc`; its line is that of the first allocation."""
     columns = lo.source.attrs.tensor_columns
     if not columns:
         return
     # A `tcgen05.alloc` takes a power of two of at least 32 columns (PTX ISA, tcgen05.alloc): several would each round up, and
     # the block could relinquish its permit only after the last.
+    lines = (op.loc for op in walk(lo.source.body) if op.kind is tensor_memory.alloc)
     with lo.at_entry():
+        lo.loc = next(lines, lo.loc)
         room = lo.emit(shared.scratch, dtype=uint32, count=1, tag=lo.tag())
         lo.tensor_memory = lo.emit(
             tensor_memory.reserve, room, columns=columns, two_ctas=lo.two_ctas, name="tensor_memory"
