@@ -10,7 +10,7 @@ from tests.project import tree
 
 LIMIT = 700
 # Files over the limit, each with the reason why it reads better whole.
-LONG = {}
+LONG = {"weft/errors/hazard.py": "a table: one class and its rows for each hazard of a run"}
 # Written apart, so that this file does not find itself.
 FORBIDDEN = {
     "a machine's path": re.compile(r"(?<![\w.])/(?:work|root|home)/\w"),

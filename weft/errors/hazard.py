@@ -117,6 +117,10 @@ class InactiveLane(Hazard):
     """A value is read from a lane of the warp that does not participate, or does not exist."""
 
 
+class MissingThreads(Hazard):
+    """An operation that all threads of a block, or of a warp, execute together is reached by only some of them."""
+
+
 class BadDescriptor(Hazard):
     """A descriptor that a kernel makes describes a tensor that TMA cannot access."""
 
@@ -530,6 +534,13 @@ SHUFFLE_LANE = row(
     InactiveLane,
     "program {program}: {thread} reads a value of lane {lane} of its warp, which {why}",
     "let all 32 threads of the warp participate: launch whole warps, and shuffle outside of divergent branches",
+)
+MISSING_THREADS = row(
+    "hazard-missing-threads",
+    MissingThreads,
+    "program {program}: {what} needs all threads {whole}, but {here} comes to it and {away} does not",
+    "let all threads come to this line, with an if around only what some of them leave out; where the kernel's source does so, "
+    "the compiler has misplaced the operation: report it",
 )
 
 # Blocks of a cluster

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from weft.ir.core import Op, Region, Value
+from weft.sim.machine.together import together
 from weft.sim.rule import RULES, Rule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One operation. `single`: its result, if it has exactly one. `suspends`: its rule is a generator. `dead`: the values
-    whose last use this is."""
+    """One operation, and its rule with the check of `weft.sim.machine.together`. `single`: its result, if it has exactly one.
+    `suspends`: its rule is a generator. `dead`: the values whose last use this is."""
 
     rule: Rule
     op: Op
@@ -54,7 +55,8 @@ def _step(op: Op, dead: tuple[Value, ...]) -> Step:
         raise LookupError(f"the simulator has no rule for {op.name}")
     rule = RULES[op.kind]
     single = op.results[0] if len(op.results) == 1 else None
-    return Step(rule, op, op.operands, single, op.results, inspect.isgeneratorfunction(rule), dead)
+    checked = together(rule, op.kind.needs)
+    return Step(checked, op, op.operands, single, op.results, inspect.isgeneratorfunction(rule), dead)
 
 
 @lru_cache(maxsize=4096)
