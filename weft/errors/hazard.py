@@ -538,8 +538,8 @@ SHUFFLE_LANE = row(
 MISSING_THREADS = row(
     "hazard-missing-threads",
     MissingThreads,
-    "program {program}: {what} needs all threads {whole}, but {here} comes to it and {away} does not",
-    "let all threads come to this line, with an if around only what some of them leave out; where the kernel's source does so, "
+    "program {program}: {what} needs all threads {whole}, but {here} reaches it and {away} does not",
+    "let all threads reach this line, with an if around only what some of them leave out; where the kernel's source does so, "
     "the compiler has misplaced the operation: report it",
 )
 

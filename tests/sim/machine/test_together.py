@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -13,19 +11,19 @@ from tests.sim.build import Kernel, run
 from tests.support import ops_of
 from weft import language as gl
 from weft.errors import hazard
-from weft.ir.core import Func, Op
+from weft.ir.core import Func, Op, Region
 from weft.ir.types import ScalarType, int32
-from weft.ops import arith, cluster, control, memory, program, regs
+from weft.ops import arith, cluster, control, memory, program, sync, warp
 
 TOGETHER = {
-    "barrier": lambda k: k.emit(program.barrier),
-    "block": lambda k: k.emit(program.block_barrier),
-    "named": lambda k: k.emit(program.named_barrier, number=1, warps=4),
-    "arrival": lambda k: k.emit(program.named_barrier, number=1, warps=4, arrive=True),
+    "barrier": lambda k: k.emit(sync.barrier),
+    "block": lambda k: k.emit(sync.block_barrier),
+    "named": lambda k: k.emit(sync.named_barrier, number=1, warps=4),
+    "arrival": lambda k: k.emit(sync.named_barrier, number=1, warps=4, arrive=True),
     "cluster": lambda k: k.emit(cluster.arrive, relaxed=False),
-    "warp": lambda k: k.emit(program.warp_barrier),
+    "warp": lambda k: k.emit(sync.warp_barrier),
     # Lane 0 takes the value of lane 1, and lane 1 that of lane 0: what is missing are the others that the mask names.
-    "shuffle": lambda k: k.emit(regs.shuffle_xor, k.emit(program.lane_id), mask=1),
+    "shuffle": lambda k: k.emit(warp.shuffle_xor, k.emit(program.lane_id), mask=1),
 }
 CONDITIONS = {
     "none": lambda k: k.cmp("lt", k.emit(program.thread_id), k.number(1024)),
@@ -63,7 +61,7 @@ def test_a_branch(what, condition):
     assert error.code == "hazard-missing-threads"
     assert error.loc.line == 6 and [loc.line for _, loc in error.related] == [5]
     whole, away = ("of a warp", 2) if what in BY_WARP else ("of the block", 0 if condition == "warp" else 2)
-    assert f"all threads {whole}, but thread {32 if condition == 'warp' else 0} comes" in error.message
+    assert f"all threads {whole}, but thread {32 if condition == 'warp' else 0} reaches" in error.message
     assert f"and thread {away} does not" in error.message
 
 
@@ -72,7 +70,7 @@ def test_a_loop(alike):
     """Warps that go round a different number of times, and all warps equally often."""
     k = Kernel(stage="lowered")
     with k.region([ScalarType(int32)]) as body:
-        k.at(7).emit(program.barrier)
+        k.at(7).emit(sync.barrier)
         k.emit(control.yield_)
     last = k.emit(arith.div, k.emit(program.warp_id), k.number(8 if alike else 2))
     k.at(6).emit(
@@ -81,7 +79,7 @@ def test_a_loop(alike):
     if alike:
         run(k.done())
         return
-    with pytest.raises(hazard.MissingThreads, match="thread 64 comes to it and thread 0 does not") as caught:
+    with pytest.raises(hazard.MissingThreads, match="thread 64 reaches it and thread 0 does not") as caught:
         run(k.done())
     assert caught.value.loc.line == 7 and caught.value.related[0][1].line == 6
 
@@ -95,17 +93,18 @@ def count_some(counts, x):
 def with_barrier(func: Func, inside: bool) -> Func:
     """The function with a barrier before its atomic, as a pass would place it: in the branch, or before it."""
     (atomic,) = ops_of(func, memory.atomic_regs)
-    barrier = Op(program.barrier, (), {"reason": "before the atomic"}, (), (), atomic.loc)
+    barrier = Op(sync.barrier, (), {"reason": "before the atomic"}, (), (), atomic.loc)
     ops: list[Op] = []
     for op in func.body.ops:
         if op.kind is control.if_:
             then, orelse = op.regions
             if inside:
-                op = replace(op, regions=(replace(then, ops=(barrier, *then.ops)), orelse))
+                both = Region(then.args, (barrier, *then.ops)), orelse
+                op = Op(op.kind, op.operands, op.attrs, op.results, both, op.loc)
             else:
                 ops.append(barrier)
         ops.append(op)
-    return func.with_body(replace(func.body, ops=tuple(ops)))
+    return func.with_body(Region(func.body.args, tuple(ops)))
 
 
 def test_a_barrier_that_a_pass_has_misplaced():
@@ -118,5 +117,5 @@ def test_a_barrier_that_a_pass_has_misplaced():
         run_stage(with_barrier(lowered, inside=True), count_some, compiled, args, 1)
     error = caught.value
     assert "sync.barrier, inserted before the atomic, needs all threads of the block" in error.message
-    assert "but thread (4, 0, 0) comes to it and thread (0, 0, 0) does not" in error.message
+    assert "but thread (4, 0, 0) reaches it and thread (0, 0, 0) does not" in error.message
     assert "gl.atomic_add(counts, 1)" in str(error) and "if gl.load(" in str(error)
