@@ -105,6 +105,20 @@ def test_recursion():
     assert [loc.function.rpartition(".")[2] for loc in error.loc.chain()] == ["again", "forever", "kernel"]
 
 
+def test_recursion_on_constants_that_never_ends():
+    @jit
+    def counting(x, N: gl.constexpr):
+        return counting(x + 1, N + 1)
+
+    @jit
+    def kernel(out, n):
+        gl.store(out, counting(n, 0))
+
+    error = mistake(kernel, "lang-recursion", out=POINTER, n=INT)
+    assert "counting calls itself without end: kernel -> counting -> ... -> counting" in error.message
+    assert "let a constant argument, which each call changes, decide where it ends" in error.fix
+
+
 def test_nesting():
     from tests.lang.test_random_programs import kernel_of
 

@@ -8,6 +8,9 @@ import math
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import numpy as np
+
+import weft
 from tests.lang.support import INT, POINTER, build, jit, ops, read
 from weft import language as gl
 from weft.ir.core import FuncAttrs, ParamFacts
@@ -343,3 +346,36 @@ def test_none_is_not_a_run_time_value():
         gl.store(out, x)
 
     assert ops(read(kernel, out=POINTER, n=INT, bias=None), "arith.add") == []
+
+
+@weft.jit
+def pairwise(values, count: gl.constexpr):
+    """The sum of a tuple of tiles as a balanced tree."""
+    if count == 1:
+        return values[0]
+    half: gl.constexpr = count // 2
+    return pairwise(values[:half], half) + pairwise(values[half:], count - half)
+
+
+@weft.jit
+def power(x, n: gl.constexpr):
+    if n == 0:
+        return 1.0
+    if n % 2:
+        return x * power(x, n - 1)
+    root = power(x, n // 2)
+    return root * root
+
+
+@weft.jit
+def recursive(out, x, layout: gl.constexpr):
+    at = gl.arange(0, 128, layout)
+    v = gl.load(x + at)
+    gl.store(out + at, pairwise((v, 2 * v, 3 * v, 4 * v, 5 * v), 5) + power(v, 13))
+
+
+def test_a_helper_may_call_itself_with_other_constants():
+    x = np.arange(128, dtype=np.float32) % 4
+    out = np.zeros_like(x)
+    recursive[1](out, x, gl.BlockedLayout([1], [32], [4], [0]))
+    np.testing.assert_array_equal(out, 15 * x + x**13)

@@ -43,8 +43,8 @@ KERNEL_RETURN = row(
 RECURSION = row(
     "lang-recursion",
     CompilationError,
-    "{function} calls itself: {chain}",
-    "helpers are inlined, so write a loop instead",
+    "{function} calls itself without end: {chain}",
+    "helpers are inlined: let a constant argument, which each call changes, decide where it ends, or write a loop",
 )
 NESTING = row(
     "lang-nesting",

@@ -20,14 +20,14 @@ from weft.lang.names import Method, annotates_constexpr, is_outside, length
 from weft.lang.pythons import HANDLERS
 from weft.lang.source import MUTATORS, parameters, source_of
 from weft.lang.transparent import read_by
-from weft.lang.values import DROP_ANNOTATION, class_of, is_plain, is_runtime, require_constexpr, show
+from weft.lang.values import DROP_ANNOTATION, class_of, is_plain, is_runtime, require_constexpr, same_constant, show
 from weft.language import cast
 from weft.language.aggregate import AGGREGATE
 from weft.language.descriptor import tensor_descriptor
 from weft.language.handles import memory_handle
 from weft.language.marks import is_builtin, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue
-from weft.language.tree import fields_of
+from weft.language.tree import fields_of, flatten
 
 _SHOW_OR_ORDER = frozenset({str, repr, format, hash, sorted, min, max, round, pow, divmod, set, frozenset, dict})
 """Functions whose result depends on an object's text, order or hash, which by default derive from its address."""
@@ -239,11 +239,17 @@ def inline(frame: Frame, function: FunctionType, args: Sequence[Any], kwargs: Ma
     Raises CompilationError: lang-recursion, lang-call-arguments, lang-not-constexpr, and what its source raises.
     """
     trace, caller = frame.trace, frame.builder.loc
-    if any(each.function is function for each in trace.frames):
-        _refuse_recursion(trace, function)
     source = source_of(function)
     bound = bind(function, source, args, kwargs)
-    inner = Frame(trace, function, source, caller, {name: Binding(value, caller) for name, value in bound.items()})
+    _check_recursion(trace, function, bound)
+    inner = Frame(
+        trace,
+        function,
+        source,
+        caller,
+        {name: Binding(value, caller) for name, value in bound.items()},
+        arguments=bound,
+    )
     _check_constants(inner)
     value = read_function(inner)
     if value is POISON:
@@ -291,7 +297,31 @@ def _fill(instance: Any, frame: Frame) -> None:
             object.__setattr__(instance, field, value)
 
 
-def _refuse_recursion(trace: Trace, function: FunctionType) -> NoReturn:
+def _check_recursion(trace: Trace, function: FunctionType, bound: Mapping[str, Any]) -> None:
+    """A helper may call itself with other constants, which decide where it ends. Raises lang-recursion for a call that has the
+    constants of one around it, since run-time values cannot end it, and for one that is `_DEEPEST` calls deep."""
+    around = [each for each in trace.frames if each.function is function]
+    if not around:
+        return
+    if len(around) < _DEEPEST and not any(_same_arguments(each.arguments, bound) for each in around):
+        return
     chain = [each.source.name for each in trace.frames]
+    if len(chain) > _SHOWN:
+        chain[2 : 2 - _SHOWN] = ["..."]
     name = function.__qualname__.rpartition("<locals>.")[2]
     raise fail(errors.RECURSION, function=name, chain=" -> ".join([*chain, name]))
+
+
+def _same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the constants among the arguments are the same, at the same places."""
+    first, second = (flatten(list(arguments.values())) for arguments in (one, other))
+    return first[1] == second[1] and all(map(_same_argument, first[0], second[0]))
+
+
+def _same_argument(one: Any, other: Any) -> bool:
+    return is_runtime(other) if is_runtime(one) else not is_runtime(other) and same_constant(one, other)
+
+
+_DEEPEST = 64
+"""Calls of a helper to itself that are inlined in one another. Python's own limit would end deeper ones without a message."""
+_SHOWN = 6

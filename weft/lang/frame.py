@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -193,7 +193,7 @@ class Trace:
 @dataclass(slots=True, eq=False)
 class Frame:
     """A function being read. `caller` is the location of the inlining call; `loops` has a bool per enclosing loop, true for an
-    unrolled one."""
+    unrolled one; `arguments` are a helper's, as it was called."""
 
     trace: Trace
     function: Any  # A FunctionType. Annotated as such, type checkers would take the field for a method.
@@ -201,6 +201,7 @@ class Frame:
     caller: Loc | None
     env: Env
     loops: tuple[bool, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def builder(self) -> Builder:
