@@ -35,8 +35,7 @@ from weft.sim.memory.heap import Access, Made
 from weft.sim.memory.shadow import Shadow
 from weft.sim.memory.spaces import COLUMN_BYTES, SHARED, TENSOR, Allocation, Space
 from weft.sim.memory.store import Store
-from weft.sim.memory.tensor_shadow import TensorShadow
-from weft.sim.memory.verdicts import clashing, task_words
+from weft.sim.memory.verdicts import SHARED_ORDERING, TENSOR_ORDERING, clashing, task_words
 from weft.sim.numbers import divisions
 from weft.sim.numbers.arithmetic import bits_of
 from weft.sim.numbers.products import InFlight, NotReady
@@ -125,10 +124,11 @@ class Block:
         return found
 
     def _shadow(self, space: Space) -> Shadow:
-        machine, place = self.machine, (self.pid, self.machine.tasks, self.machine.blocks, self.rank)
-        if space is TENSOR:
-            return TensorShadow(*place, machine.names, self.cluster.pipes, machine.found)
-        return Shadow(*place, machine.plain, machine.names, machine.found)
+        machine, tensor = self.machine, space is TENSOR
+        return Shadow(
+            self.pid, machine.tasks, machine.blocks, self.rank, machine.plain and not tensor, machine.names, machine.found,
+            TENSOR_ORDERING if tensor else SHARED_ORDERING, self.cluster.pipes if tensor else (),
+        )  # fmt: skip
 
     def _known(self, space: Space) -> Shadow | None:
         """The shadow of a space, if its memory exists and hazards are checked."""
@@ -211,7 +211,7 @@ class Block:
     def free_tensor_memory(self, clock: Clock) -> None:
         """Deallocate the block's tensor memory. Raises TensorMemoryInUse if an operation on it may be in flight."""
         shadow = self._known(TENSOR)
-        event = shadow.under_way(clock) if isinstance(shadow, TensorShadow) else None
+        event = None if shadow is None else shadow.under_way(clock)
         if event is not None:
             loc, name, names = event.op.loc, event.memory.name, (self.partition(event.slot), self.partition(clock.slot))
             fields: dict[str, Any] = {"program": self.pid, "name": name, "other": names[0]}

@@ -11,9 +11,9 @@ from weft.sim.machine.data import Array
 from weft.sim.memory.spaces import Allocation
 
 EventMode = Literal["generic", "copy", "load", "store", "product", "response", "mma", "cp"]
-"""How an access is made: `generic` by threads, `copy` by cp.async, `load` by a TMA load (a write), `store` by a TMA store and
-`product` by a wgmma (reads), `response` by a clusterlaunchcontrol response (a write), `mma` and `cp` by `tcgen05.mma` and
-`tcgen05.cp` (reads of shared memory)."""
+"""How an access is made: `generic` by threads, `copy` by cp.async, `load` by a TMA load and `store` by a TMA store (of both
+memories that they access), `product` by a wgmma, `response` by a clusterlaunchcontrol response, `mma` by `tcgen05.mma` and `cp`
+by `tcgen05.cp`."""
 
 ELECTED = 0
 """The thread of a partition that is elected for single-threaded operations."""

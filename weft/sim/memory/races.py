@@ -6,10 +6,9 @@ are ordered by their vector clocks. For each granule of an array, which several 
 weak write, weak read, strong write (atomics included), strong read, and read by an asynchronous copy. Strong accesses never
 race with each other (PTX ISA, memory consistency model, "Morally strong operations").
 
-An asynchronous copy's read is over once the copy is known to be complete. The completion of a TMA store's write cannot be
-observed before the launch ends, because `store_wait` waits for its reads only (PTX ISA, "cp.async.bulk.wait_group", `.read`).
-The language has no fence that orders a thread's write to global memory before an access by TMA (`sync.fence_async` covers
-shared memory only).
+Verdicts are those of the table in `weft.sim.memory.verdicts`, as are those on a block's memory; what differs is storage. Any
+number of programs may have touched an array, so a granule has one entry of each way of access, with the event and the thread,
+instead of one for each task; and an access of many granules meets many events at once, so it is judged by masks.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from weft.sim.machine.data import Array, where
 from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.report import Report
+from weft.sim.memory.events import EventMode
 from weft.sim.memory.heap import Heap, Place
 from weft.sim.memory.published import Published
 from weft.sim.memory.tracks import (
@@ -36,6 +36,7 @@ from weft.sim.memory.tracks import (
     THREAD_BITS,
     THREADS,
     VERBS,
+    WRITES,
     Actor,
     Touch,
     Tracks,
@@ -43,7 +44,17 @@ from weft.sim.memory.tracks import (
     element_at,
     per_granule,
 )  # fmt: skip
-from weft.sim.memory.verdicts import WAIT_FOR_LOAD, barrier_between, global_clash, task_words, wait_for_copy
+from weft.sim.memory.verdicts import (
+    BY_THREADS,
+    GLOBAL_ORDERING,
+    WAIT_FOR_LOAD,
+    End,
+    barrier_between,
+    task_words,
+    unordered,
+    wait_for_copy,
+    waited,
+)  # fmt: skip
 from weft.sim.memory.warps import is_one, of_one_warp, several
 
 UNSETTLED = np.iinfo(np.int32).max
@@ -56,8 +67,8 @@ class Races:
     """Checks and records all accesses of a launch to global memory."""
 
     __slots__ = (
-        "_advice", "_blocks", "_components", "_count", "_found", "_latest", "_names", "_of_block", "_ops", "_owners", "_pids",
-        "_positions", "_steering", "_tasks", "_tracks", "_unsettled", "_values", "heap", "published",
+        "_advice", "_blocks", "_components", "_count", "_found", "_kinds", "_latest", "_names", "_of_block", "_ops",
+        "_owners", "_pids", "_positions", "_steering", "_tasks", "_tracks", "_unsettled", "_values", "heap", "published",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +85,7 @@ class Races:
         self._latest = 0
         self._tracks: dict[int, Tracks] = {}
         # For each event: its task (numbered across the launch), its number in the task, the component and value that complete
-        # it, and its operation. Event 0 stands for no event.
+        # it, its operation, and the mode and whether it writes. Event 0 stands for no event.
         self._pids: dict[int, tuple[int, int, int]] = {}
         self._count = 1
         self._owners = np.zeros(1024, np.int32)
@@ -84,6 +95,7 @@ class Races:
         # By cluster, events of asynchronous copies whose completion no release has published yet.
         self._unsettled: dict[int, list[int]] = {}
         self._ops: list[Op | None] = [None]
+        self._kinds: list[tuple[EventMode, bool]] = [("generic", False)]
         self.published = Published(steering, self._tasks)
 
     def touch(self, touch: Touch, bits: Array | None = None) -> None:
@@ -103,7 +115,7 @@ class Races:
         for way in AGAINST[touch.way]:
             if way in tracks.channels:
                 self._check(touch, tracks.channels[way][index], way, bits)
-        if touch.tma:
+        if touch.mode not in BY_THREADS:
             self._check_fence(touch, tracks, index)
         self._note(touch, tracks, index, self._number(touch))
 
@@ -131,6 +143,7 @@ class Races:
             if touch.component != NEVER:
                 self._unsettled.setdefault(task.program, []).append(number)
         self._ops.append(touch.op)
+        self._kinds.append((touch.mode, touch.way in WRITES))
         self._pids[task.program] = task.pid
         self._latest = max(self._latest, task.number)
         self._count += 1
@@ -232,12 +245,18 @@ class Races:
             clock, here = task.clock, own & (events == number)
             if clock.known.get(component, 0) > value:
                 out = out & ~here
-            elif max(clock.each.get(component, 0), clock.elected.get(component, 0)) > value:
+            elif waited(self._end(number), component, value, clock):
                 out = out & ~(here & same)
         return out
 
+    def _end(self, number: int) -> End:
+        """When accesses like that of an event have ended."""
+        return GLOBAL_ORDERING.ends[self._kinds[number]]
+
     def _check_fence(self, touch: Touch, tracks: Tracks, index: Array) -> None:
         """Report a TMA access to granules that threads wrote in this launch. Raises MissingFence."""
+        row = GLOBAL_ORDERING.fence.missing(touch.task.clock, PLAIN, 0)
+        assert row is not None, "no fence orders the proxies' accesses to global memory"
         for way in ("write", "atomic") if touch.way != "atomic" else ("write",):
             if way not in tracks.channels:
                 continue
@@ -245,7 +264,7 @@ class Races:
             events = notes >> THREAD_BITS
             bad = (events != 0) & (self._components[events] == PLAIN)
             if bad.any():
-                self._report(hazard.GLOBAL_FENCE, touch, way, bad, notes)
+                self._report(row, touch, way, bad, notes)
 
     def _clash(self, touch: Touch, way: str, bad: Array, notes: Array, own: Array, bits: Array | None) -> None:
         flat = int(np.argmax(bad))
@@ -270,11 +289,9 @@ class Races:
 
     def _rule(self, touch: Touch, number: int, own: bool) -> Row:
         """The hazard of an access after an event that nothing orders before it."""
-        component, owner = int(self._components[number]), int(self._owners[number])
-        return global_clash(
-            own, owner // self._of_block == touch.task.number // self._of_block, component != PLAIN, component == NEVER,
-            touch.task.clock.learned.world is not None,
-        )  # fmt: skip
+        same_block = int(self._owners[number]) // self._of_block == touch.task.number // self._of_block
+        learned = touch.task.clock.learned.world is not None
+        return unordered(GLOBAL_ORDERING, self._end(number), touch.way in WRITES, own, same_block, learned)
 
     def _program(self, number: int) -> tuple[int, int, int]:
         """The program of an event."""
@@ -307,7 +324,7 @@ class Races:
             "program": task.pid, "access": verb, "name": name, "index": index, "before": before, "partition": names[0],
             "block": task.rank, "other": slot // self._of_block if own else program,
             "unordered": self._unordered(touch),
-            "wait": WAIT_FOR_LOAD if _by_tma(op) else wait_for_copy(touch.op, self._names),
+            "wait": WAIT_FOR_LOAD if self._kinds[number][0] == "load" else wait_for_copy(touch.op, self._names),
         }  # fmt: skip
         if entry is hazard.GLOBAL_THREADS and touch.each:
             entry, names = hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
@@ -382,11 +399,6 @@ class Races:
             else:
                 still.append(number)
         self._unsettled[cluster] = still
-
-
-def _by_tma(op: Op) -> bool:
-    """Whether an operation accesses global memory through the async proxy."""
-    return any(effect.space == "global" and effect.proxy == "async" for effect in op.effects)
 
 
 def _way_of(op: Op, channel: str) -> Way:

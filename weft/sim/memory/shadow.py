@@ -1,14 +1,16 @@
 """The shadow of a block's memory: the last accesses to each granule, against which the next access is checked.
 
-Verdicts follow from happens-before alone (`weft.sim.memory.clocks`), not from the moment at which the simulator moves data. A
-granule of shared memory has the size of the smallest element that the kernel keeps there.
+Verdicts follow from happens-before alone (`weft.sim.memory.clocks`), not from the moment at which the simulator moves data;
+`weft.sim.memory.verdicts` has the table. A granule of shared memory has the size of the smallest element that the kernel keeps
+there. Accesses of threads to tensor memory are recorded per warp, because `tcgen05.ld` and `tcgen05.st` are collective
+operations of a warp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,19 +23,24 @@ from weft.sim.memory.events import ELECTED, Area, Event
 from weft.sim.memory.verdicts import (
     BY_THREADS,
     MANY,
+    SHARED_ORDERING,
     TENSOR_CORE,
     WAIT_FOR_LOAD,
     WAIT_FOR_OTHERS,
     WORDS,
-    Verdict,
+    Ordering,
     clash,
     clashing,
     order,
+    out_of_order,
     race_of_threads,
     task_words,
     wait_for_copy,
 )  # fmt: skip
 from weft.sim.memory.warps import is_one, of_one_warp, several
+
+if TYPE_CHECKING:
+    from weft.sim.machine.agents import Pipe
 
 FEW = 16
 """Up to this many granules, the range of their events is taken from a Python list instead of by NumPy."""
@@ -47,16 +54,20 @@ class Shadow:
     """For each granule the last write, and for each task the last read by threads, by a TMA store and by an MMA.
 
     In a `plain` block, which has one task and does not use the async proxy, an access that precedes a barrier cannot conflict
-    with any later one. Its reads are therefore recorded only if a write follows before the next barrier."""
+    with any later one. Its reads are therefore recorded only if a write follows before the next barrier.
+
+    `ordering`: the memory space's. `pipes`: for tensor memory, the tcgen05 pipes of all tasks of the cluster."""
 
     __slots__ = (
-        "_copied", "_events", "_found", "_granules", "_later", "_limit", "_names", "_opened", "_plain", "_products", "_reads",
-        "_stores", "_writes", "_written", "blocks", "count", "granule", "program", "rank", "tasks",
+        "_copied", "_events", "_found", "_granules", "_later", "_limit", "_names", "_opened", "_ordering", "_pipes",
+        "_plain", "_products", "_reads", "_stores", "_writes", "_written", "blocks", "count", "granule", "program", "rank",
+        "tasks",
     )  # fmt: skip
 
     def __init__(
         self, program: tuple[int, int, int], tasks: int, blocks: int = 1, rank: int = 0, plain: bool = False,
-        names: Naming | None = None, found: Findings | None = None,
+        names: Naming | None = None, found: Findings | None = None, ordering: Ordering = SHARED_ORDERING,
+        pipes: Sequence[Pipe] = (),
     ) -> None:  # fmt: skip
         self.program = program
         self.tasks = tasks
@@ -77,6 +88,8 @@ class Shadow:
         self._plain = plain
         self._names = names
         self._found = Findings() if found is None else found
+        self._ordering = ordering
+        self._pipes = pipes
         # For a plain block: reads since the last barrier or write, the last write, and whether there were cp.async copies.
         self._later: list[tuple[Event, Area]] = []
         self._written = 0
@@ -98,6 +111,9 @@ class Shadow:
         same granule."""
         if not self._plain:
             self.check(clock, event, area)
+            if self._pipes:
+                # The next tcgen05 fence has something to order.
+                clock.touched = clock.position
             return self.record(event, area)
         if self._copied or self._written >= self._opened.get(event.slot, 1):
             self._against(self._writes, clock, event, area)
@@ -155,6 +171,17 @@ class Shadow:
         """True if only the elected thread of a task made the recorded reads of these granules."""
         return not np.any(self._channel(self._reads, slot).threads[where] != ELECTED)
 
+    def under_way(self, clock: Clock) -> Event | None:
+        """A tcgen05 operation that the clock's task does not know to be complete; None for none."""
+        for channel in self._channels():
+            for number in np.unique(channel.events).tolist():
+                event = self._events[number] if number else None
+                if event is None or event.mode not in TENSOR_CORE:
+                    continue
+                if clock.known.get(event.component, 0) <= event.value:
+                    return event
+        return None
+
     def _forget(self) -> None:
         """Drop the events that no granule refers to any more."""
         alive = {number for channel in self._channels() for number in np.unique(channel.events).tolist() if number}
@@ -187,7 +214,7 @@ class Shadow:
             if not number:
                 continue
             earlier = self._events[number]
-            other, same = self.judge(earlier, event, clock)
+            other, same = clash(self._ordering, earlier, event, clock, self._pipes)
             if other is None:
                 continue
             here = seen == number
@@ -217,10 +244,6 @@ class Shadow:
                 error = self.report(entry, earlier, event, _granule(area, position))
             self._found.add(error, entry, earlier.op, event.op)
 
-    def judge(self, earlier: Event, event: Event, clock: Clock) -> Verdict:
-        """The verdict on two accesses to the same granule, at least one of them a write."""
-        return clash(earlier, event, clock)
-
     def report(self, entry: Row, earlier: Event, event: Event, granule: int) -> Hazard:
         """The hazard of two accesses that conflict at a granule."""
         name, old = event.memory.part(granule * self.granule), earlier.memory.part(granule * self.granule)
@@ -233,7 +256,7 @@ class Shadow:
         fields: dict[str, Any] = {
             "program": self.program, "partition": names[0], "other": names[1], "access": access, "name": shown,
             "before": before, "order": self._order(earlier, event, *names),
-            "wait": self._wait(earlier, event), "why": self._why(earlier, event),
+            "wait": self._wait(earlier, event), "why": out_of_order(earlier, event, self._pipes),
         }  # fmt: skip
         return clashing(entry, event.op.loc, earlier.op.loc, f"{names[1]} {before} it here", name, names[::-1], fields)
 
@@ -242,10 +265,6 @@ class Shadow:
         if earlier.mode == "load" and earlier.slot // self.tasks != event.slot // self.tasks:
             return WAIT_FOR_OTHERS
         return WAIT_FOR_LOAD if earlier.mode == "load" else wait_for_copy(event.op, self._names)
-
-    def _why(self, earlier: Event, event: Event) -> str:
-        """Why the hardware does not order two tcgen05 operations; empty for shared memory."""
-        return ""
 
     def _order(self, earlier: Event, event: Event, partition: str, other: str) -> str:
         """The fix that orders the accesses of two threads."""

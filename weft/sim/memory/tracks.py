@@ -10,6 +10,7 @@ import numpy as np
 from weft.ir.core import Op
 from weft.sim.machine.data import Array, arange
 from weft.sim.memory.clocks import Clock
+from weft.sim.memory.events import EventMode
 from weft.sim.memory.heap import Place, Segment
 
 Way = Literal["read", "write", "atomic", "strong read", "strong write"]
@@ -18,6 +19,7 @@ VERBS: dict[Way, tuple[str, str]] = {
     "read": ("reads", "read"), "write": ("writes", "wrote"), "atomic": ("updates", "updated"),
     "strong read": ("reads", "read"), "strong write": ("writes", "wrote"),
 }  # fmt: skip
+WRITES: tuple[Way, ...] = ("write", "atomic", "strong write")
 CHANNELS: dict[Way, str] = {"strong write": "atomic"}
 OTHERS = {"read": "other read", "atomic": "other atomic", "strong read": "other strong read"}
 """Second channels of the ways that do not conflict with themselves: the last access by a task other than the last one."""
@@ -35,9 +37,9 @@ THREAD_BITS = 11
 THREADS = (1 << THREAD_BITS) - 1
 """Mask of the thread in a granule's entry; as a value it stands for several threads."""
 PLAIN = -1
-NEVER = -2
+NEVER = int(np.iinfo(np.int32).min)
 """In place of a component of the clocks: an access that threads make themselves, and one whose completion no task can wait
-for."""
+for. The clocks are asked about the latter, so no component has its number (arrivals of tasks have small negative ones)."""
 
 
 class Actor(Protocol):
@@ -66,8 +68,7 @@ class Actor(Protocol):
 class Touch:
     """An operation's accesses to one array. `threads` are the threads to check, `notes` the threads to record: if several
     threads read the same element of a tile, the first of them stands for all. `each`: the code is written per thread, so every
-    thread is recorded. An asynchronous copy is complete when `component` has counted past `value`. `tma`: the access is in the
-    async proxy."""
+    thread is recorded. An asynchronous copy is complete when `component` has counted past `value`."""
 
     task: Actor
     op: Op
@@ -78,7 +79,7 @@ class Touch:
     notes: Array | int
     component: int = PLAIN
     value: int = 0
-    tma: bool = False
+    mode: EventMode = "generic"
     each: bool = False
 
 

@@ -1,18 +1,26 @@
-"""The verdict on two conflicting accesses to the same memory, and the message text of its report."""
+"""The verdict on two conflicting accesses to the same memory, and the message text of its report.
+
+One table, of three spaces, says what must hold between two accesses, and which hazard it is where it does not hold: when an
+access of each kind has ended, which fences must lie between it and a later one, and which pairs a pipeline orders.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from weft.errors import Hazard, Loc, Row, fail, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType
 from weft.sim.machine.naming import Naming
+from weft.sim.machine.tensor_order import disorder
 from weft.sim.memory.clocks import Clock
 from weft.sim.memory.events import Event, EventMode
 from weft.sim.memory.warps import is_one
+
+if TYPE_CHECKING:
+    from weft.sim.machine.agents import Pipe
 
 BY_THREADS: tuple[EventMode, ...] = ("generic", "copy")
 """Accesses in the generic proxy."""
@@ -50,90 +58,199 @@ WORDS: dict[tuple[EventMode, bool], tuple[str, str]] = {
 
 Verdict = tuple[Row | None, Row | None]
 """The hazard of two accesses: if different threads make them, and if the same thread does. None: no hazard."""
-
 FINE: Verdict = (None, None)
-RACE: Verdict = (hazard.THREAD_RACE, None)
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """When an asynchronous access is complete: once a clock's count of its component is past its value. Until then `running`
-    are the hazards of a later read and of a later write. If only some threads have waited themselves, as the clock's field
-    `private` records, the verdict for them is `alone` (None: as after a thread's own access)."""
+    """When an access of one kind has ended: for all threads of a task once its clock's count of the event's component is past
+    the event's value. Until then the hazards are `running`: of a later read, and of a later write.
+
+    An access that threads make themselves has ended for its own thread at once (`private` is "own"), an asynchronous one for
+    threads that have waited themselves, as the clock's field `private` records. Then the verdict is `alone`. `precedes`: it
+    need not have ended before a write by threads of another task, only come first in time. `blocks`: the hazard, if it is
+    another one, where the two accesses are those of two blocks. `unobservable`: no thread can know that it has ended."""
 
     running: tuple[Row, Row]
-    private: Literal["", "each", "elected"] = ""
-    alone: Verdict | None = None
+    private: Literal["", "own", "each", "elected"] = ""
+    alone: Verdict = FINE
+    precedes: bool = False
+    blocks: Row | None = None
+    unobservable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What must lie between two accesses besides the barrier that orders them.
+
+    `kinds`: fences that fields of the clock count, in this order, each with the hazard if it is missing (no field: there is no
+    such fence). `proxies`: they order accesses in the generic proxy before later ones in the async proxy, also of the same
+    thread (`Clock.own_fenced` counts what each thread has fenced for itself); otherwise accesses of any two threads."""
+
+    kinds: tuple[tuple[Literal["", "fenced", "sealed", "ordered"], Row], ...]
+    proxies: bool = False
+
+    def missing(self, clock: Clock, component: int, value: int) -> Row | None:
+        """The hazard of the first fence that is missing after an event; None if none is."""
+        return next((row for field, row in self.kinds if _count(clock, field, component) <= value), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The hazards of two asynchronous tcgen05 operations: if the first is neither complete nor certain to execute before the
+    second (`weft.sim.machine.tensor_order`), and if nothing orders the threads that issue them."""
+
+    disordered: Row
+    unissued: Row
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordering:
+    """What orders conflicting accesses to one memory space, and the hazards where it is missing.
+
+    `ends`: by mode, and by whether the access writes. `programs`: the hazard of two programs' accesses that nothing orders."""
+
+    ends: Mapping[tuple[EventMode, bool], End]
+    fence: Fence
+    pipeline: Pipeline | None = None
+    programs: Row | None = None
+
+
+def _both(row: Row) -> tuple[Row, Row]:
+    return row, row
 
 
 _COPIES = hazard.READ_IN_FLIGHT, hazard.WRITE_IN_FLIGHT
-_OPERAND = End((hazard.TENSOR_OPERAND, hazard.TENSOR_OPERAND))
-_SUM = End((hazard.TENSOR_IN_FLIGHT, hazard.TENSOR_IN_FLIGHT))
-Ends = Mapping[tuple[EventMode, bool], End]
-SHARED_ENDS: Ends = {
-    ("load", True): End(_COPIES),
-    ("copy", True): End(_COPIES, "each"),
-    ("response", True): End((hazard.CLC_IN_FLIGHT, hazard.CLC_IN_FLIGHT)),
-    ("store", False): End((hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED), "elected", RACE),
-    # wgmma.wait_group covers the waiting warpgroup's own groups only: that of another warpgroup may still read its operands.
-    ("product", False): End(
-        (hazard.OPERAND_REUSED, hazard.OPERAND_REUSED), "each", (hazard.THREAD_RACE, hazard.THREAD_RACE)
-    ),
-    ("mma", False): _OPERAND,
-    ("cp", False): _OPERAND,
-}
-TENSOR_ENDS: Ends = {("mma", True): _SUM, ("mma", False): _OPERAND, ("cp", True): _SUM}
-"""Completion of asynchronous accesses to shared and to tensor memory, by mode and whether the access writes. Accesses that are
-not listed complete at once. `global_clash` covers global memory."""
+_RACES, _RACE = _both(hazard.THREAD_RACE), (hazard.THREAD_RACE, None)
+_OPERAND = End(_both(hazard.TENSOR_OPERAND))
+SHARED_ORDERING = Ordering(
+    {
+        ("generic", False): End(_RACES, "own", _RACE, precedes=True),
+        ("generic", True): End(_RACES, "own", _RACE),
+        ("copy", True): End(_COPIES, "each", _RACE),
+        ("load", True): End(_COPIES),
+        ("response", True): End(_both(hazard.CLC_IN_FLIGHT)),
+        ("store", False): End(_both(hazard.STORE_SOURCE_REUSED), "elected", _RACE),
+        # wgmma.wait_group covers the waiting warpgroup's own groups only: another warpgroup's may still read its operands.
+        ("product", False): End(_both(hazard.OPERAND_REUSED), "each", _RACES),
+        ("mma", False): _OPERAND,
+        ("cp", False): _OPERAND,
+    },
+    Fence((("fenced", hazard.MISSING_FENCE),), proxies=True),
+)
+_OF_A_WARP = End(_both(hazard.TENSOR_RACE), "own", (hazard.TENSOR_RACE, None))
+_ACCUMULATOR = End(_both(hazard.TENSOR_IN_FLIGHT))
+TENSOR_ORDERING = Ordering(
+    {
+        ("generic", False): _OF_A_WARP,
+        ("generic", True): _OF_A_WARP,
+        ("mma", False): _OPERAND,
+        ("mma", True): _ACCUMULATOR,
+        ("cp", True): _ACCUMULATOR,
+    },
+    # Two threads need `tcgen05.fence::before_thread_sync` ahead of the release, which `tcgen05.commit` implies, and
+    # `tcgen05.fence::after_thread_sync` behind the acquire (PTX ISA, "tcgen05.commit").
+    Fence((("sealed", hazard.TENSOR_FENCE_BEFORE), ("ordered", hazard.TENSOR_FENCE_AFTER))),
+    pipeline=Pipeline(hazard.TENSOR_ORDER, hazard.TENSOR_RACE),
+)
+_OF_A_THREAD = End(_both(hazard.GLOBAL_THREADS), "own", (hazard.GLOBAL_THREADS, None), blocks=hazard.GLOBAL_BLOCKS)
+_READ = _both(hazard.GLOBAL_IN_FLIGHT)
+GLOBAL_ORDERING = Ordering(
+    {
+        ("generic", False): _OF_A_THREAD,
+        ("generic", True): _OF_A_THREAD,
+        ("copy", False): End(_READ, "each", (hazard.GLOBAL_IN_FLIGHT, None)),
+        ("load", False): End(_READ),
+        # `store_wait` waits for the reads of TMA stores only (PTX ISA, "cp.async.bulk.wait_group", `.read`).
+        ("store", True): End(_both(hazard.GLOBAL_STORED), unobservable=True),
+    },
+    # `sync.fence_async` covers shared memory only.
+    Fence((("", hazard.GLOBAL_FENCE),), proxies=True),
+    programs=hazard.GLOBAL_RACE,
+)
+"""Storage differs: a block's memory keeps the last accesses of each task, and `clash` judges one after another; global memory
+keeps those of all programs together, and `weft.sim.memory.races` judges an access by masks over its granules."""
 
 
-def running(ends: Ends, earlier: Event, event: Event, clock: Clock) -> Verdict | None:
-    """The verdict on an event after an asynchronous access that is not known to be complete; None if it is complete."""
-    end = ends.get((earlier.mode, earlier.writes))
-    if end is None or clock.known.get(earlier.component, 0) > earlier.value:
-        return None
-    if end.private and earlier.slot == clock.slot:
-        waited: dict[int, int] = clock.each if end.private == "each" else clock.elected
-        if waited.get(earlier.component, 0) > earlier.value:
+def _count(clock: Clock, field: str, component: int) -> int:
+    """A clock's count of a component in one of its fields; 0 without a field."""
+    counts: dict[int, int] = getattr(clock, field) if field else {}
+    return counts.get(component, 0)
+
+
+def waited(end: End, component: int, value: int, clock: Clock) -> bool:
+    """True if an event of the clock's task has ended for the threads that made it, or that waited for it themselves."""
+    return end.private == "own" or _count(clock, end.private, component) > value
+
+
+def unordered(space: Ordering, end: End, writes: bool, own: bool, same_block: bool, learned: bool) -> Row:
+    """The hazard of an access that nothing orders after an earlier one, of the same program (`own`) or of the same block.
+    `learned`: the task has acquired something from other programs."""
+    if space.programs is not None and not (own or (learned and end.unobservable)):
+        return space.programs
+    return end.running[writes] if same_block or end.blocks is None else end.blocks
+
+
+def clash(space: Ordering, earlier: Event, event: Event, clock: Clock, pipes: Sequence[Pipe] = ()) -> Verdict:
+    """The verdict on an event of the clock's task after an earlier conflicting event in a block's memory."""
+    if earlier.atomic and event.atomic:
+        return FINE
+    by_threads, asynchronous = earlier.mode in BY_THREADS, event.mode not in BY_THREADS
+    if space.pipeline is not None and asynchronous and not by_threads:
+        return _pipelined(space, space.pipeline, earlier, event, clock, pipes)
+    component, value, own = earlier.component, earlier.value, earlier.slot == clock.slot
+    end, verdict = space.ends[earlier.mode, earlier.writes], FINE
+    if clock.known.get(component, 0) <= value:
+        verdict = _running(end, event, component, value, own, clock)
+        if verdict[1] is not None:
+            return verdict
+    if space.fence.proxies:
+        row = space.fence.missing(clock, component, value) if by_threads and asynchronous else None
+        if row is None:
+            return verdict
+        return end.alone if own and clock.own_fenced.get(component, 0) > value else (row, row)
+    # Where no barrier orders two threads, that is the hazard, whatever the fences.
+    row = space.fence.missing(clock, component, value) if verdict is FINE else None
+    if row is None:
+        return verdict
+    return row, None if own and by_threads else row
+
+
+def _running(end: End, event: Event, component: int, value: int, own: bool, clock: Clock) -> Verdict:
+    """The verdict after an event that has not ended for all threads of the task."""
+    if own:
+        if waited(end, component, value, clock):
             return end.alone
+    elif end.precedes and event.mode == "generic" and clock.before.get(component, 0) > value:
+        return FINE
     row = end.running[event.writes]
     return row, row
 
 
-def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
-    """The verdict on an event of the clock's task in shared memory, after an earlier conflicting event."""
-    if earlier.atomic and event.atomic:
+def _pipelined(
+    space: Ordering, hazards: Pipeline, earlier: Event, event: Event, clock: Clock, pipes: Sequence[Pipe]
+) -> Verdict:
+    """The verdict on two asynchronous tcgen05 operations. If two threads issue them, it suffices for the order between the
+    threads that the first was issued."""
+    component, value = earlier.component, earlier.value
+    if earlier.slot != clock.slot:
+        either = [c for c in (component, pipes[earlier.slot].issued) if clock.known.get(c, 0) > value]
+        missing = [space.fence.missing(clock, c, value) for c in either] or [hazards.unissued]
+        if None not in missing:
+            return missing[0], missing[0]
+    if clock.known.get(component, 0) > value or not out_of_order(earlier, event, pipes):
         return FINE
-    found = running(SHARED_ENDS, earlier, event, clock)
-    if found is not None:
-        return found
-    if earlier.mode not in BY_THREADS:
-        return FINE
-    own = earlier.slot == clock.slot
-    known = clock.known.get(earlier.component, 0) > earlier.value
-    if earlier.mode == event.mode == "generic" and not (own or earlier.writes):
-        # A write after another task's read needs no release of that read: it suffices that the read came first in time.
-        known = known or clock.before.get(earlier.component, 0) > earlier.value
-    ordered: Verdict = FINE if known else RACE if own else (hazard.THREAD_RACE, hazard.THREAD_RACE)
-    asynchronous = event.mode not in BY_THREADS
-    if not asynchronous or not (known or own) or clock.fenced.get(earlier.component, 0) > earlier.value:
-        return ordered
-    if own and clock.own_fenced.get(earlier.component, 0) > earlier.value:
-        return RACE
-    return hazard.MISSING_FENCE, hazard.MISSING_FENCE
+    return hazards.disordered, hazards.disordered
 
 
-def global_clash(own: bool, same_block: bool, copies: bool, forever: bool, learned: bool) -> Row:
-    """The hazard of an access to global memory after an unordered one. The earlier one belongs to the same program (`own`), to
-    the same block, to an asynchronous copy (`copies`), or to one whose completion the kernel cannot observe (`forever`).
-    `learned`: the task has acquired something from other programs."""
-    if forever and (own or learned):
-        return hazard.GLOBAL_STORED
-    if not own:
-        return hazard.GLOBAL_RACE
-    if copies:
-        return hazard.GLOBAL_IN_FLIGHT
-    return hazard.GLOBAL_THREADS if same_block else hazard.GLOBAL_BLOCKS
+def out_of_order(earlier: Event, event: Event, pipes: Sequence[Pipe]) -> str:
+    """Why the hardware does not order a tcgen05 operation after an earlier one in flight; empty if it does, and for other
+    accesses."""
+    if earlier.mode not in TENSOR_CORE or event.mode not in TENSOR_CORE or not pipes:
+        return ""
+    pipe, later = pipes[earlier.slot], pipes[event.slot].started[event.value]
+    multiplied = pipe.product > earlier.value
+    return disorder(pipe.started[earlier.value], earlier.writes, later, not event.writes, multiplied)
 
 
 def order(earlier: Event, event: Event, partition: str, other: str) -> str:

@@ -88,7 +88,7 @@ def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, c
         raise request.fault("reads") from None
     races, groups = task.machine.races, task.block.cluster.copies[task.slot]
     for touch in () if races is None else request.touches(sources, "read"):
-        touch.component, touch.value = groups.component, groups.batch
+        touch.mode, touch.component, touch.value = "copy", groups.component, groups.batch
         races.touch(touch)  # pyright: ignore[reportOptionalMemberAccess] there are touches only where races are followed
     places.note(task, op, handle, place, "copy", writes=True, component=groups.component, value=groups.batch)
 

@@ -30,7 +30,7 @@ from weft.sim.machine.data import Array, Data, arange
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.memory import places
 from weft.sim.memory.clocks import join
-from weft.sim.memory.events import ELECTED
+from weft.sim.memory.events import ELECTED, EventMode
 from weft.sim.memory.global_access import COMBINE
 from weft.sim.memory.heap import Access, BadAddress, ReadOnlyStorage, TensorMap
 from weft.sim.memory.heap import Place as GlobalPlace
@@ -151,14 +151,14 @@ class Request:
         mine = self.mine
         return (prod(self.shape) if mine is None else int(mine.sum())) * self.map.element.itemsize
 
-    def touch(self, way: Way, component: int, value: int, bits: Array | None = None) -> None:
+    def touch(self, mode: EventMode, way: Way, component: int, value: int, bits: Array | None = None) -> None:
         """Check for races on global memory. The access is complete when `component` has counted past `value`. `bits`: the
         values about to be written."""
         races, threads = self.task.machine.races, THREADS if self.op.by == "several warps" else ELECTED
         for source in () if races is None else self.sources:
             part = None if bits is None or source.which is None else bits[source.which]
             touch = Touch(
-                self.task, self.op, way, source, self.access.itemsize, threads, threads, component, value, tma=True
+                self.task, self.op, way, source, self.access.itemsize, threads, threads, component, value, mode
             )
             races.touch(touch, bits if source.which is None else part)  # pyright: ignore[reportOptionalMemberAccess]
 
@@ -325,7 +325,7 @@ def bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, pla
     barrier = barrier_at(task, op, bar, _threads(op), first)
     if block is task.block:
         descriptors.use(task, op, request.map, barrier.component, barrier.completed)
-        request.touch("read", barrier.component, barrier.completed)
+        request.touch("load", "read", barrier.component, barrier.completed)
     places.note(
         task, op, handle, place, "load", writes=True, component=barrier.component, value=barrier.completed, block=block
     )  # fmt: skip
@@ -370,7 +370,7 @@ def start_store(task: Task, op: Op, request: Request, handle: Handle, place: Pla
         inside = np.zeros(now.shape, bool)
         inside[request.inside] = True
         task.demand(op, Data(now, undefined), "a TMA store", inside)
-    request.touch("write" if kind is None else "atomic", NEVER, 0, bits_of(now[request.moved]))
+    request.touch("store", "write" if kind is None else "atomic", NEVER, 0, bits_of(now[request.moved]))
 
     def move() -> None:
         values = places.fetch(task, handle, place, element)[request.moved]
