@@ -199,16 +199,17 @@ def clash(space: Ordering, earlier: Event, event: Event, clock: Clock, pipes: Se
     if space.pipeline is not None and asynchronous and not by_threads:
         return _pipelined(space, space.pipeline, earlier, event, clock, pipes)
     component, value, own = earlier.component, earlier.value, earlier.slot == clock.slot
-    end, verdict = space.ends[earlier.mode, earlier.writes], FINE
+    verdict = FINE
     if clock.known.get(component, 0) <= value:
-        verdict = _running(end, event, component, value, own, clock)
+        verdict = _running(space.ends[earlier.mode, earlier.writes], event, component, value, own, clock)
         if verdict[1] is not None:
             return verdict
     if space.fence.proxies:
-        row = space.fence.missing(clock, component, value) if by_threads and asynchronous else None
+        row = space.fence.missing(clock, component, value) if asynchronous and by_threads else None
         if row is None:
             return verdict
-        return end.alone if own and clock.own_fenced.get(component, 0) > value else (row, row)
+        private = own and clock.own_fenced.get(component, 0) > value
+        return space.ends[earlier.mode, earlier.writes].alone if private else (row, row)
     # Where no barrier orders two threads, that is the hazard, whatever the fences.
     row = space.fence.missing(clock, component, value) if verdict is FINE else None
     if row is None:
