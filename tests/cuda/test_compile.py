@@ -246,9 +246,14 @@ def test_scratch(arch):
             k.store(ptr, k.emit(shared.load_regs, room, thread, **places))
         index = k.emit(regs.affine, thread, offsets=((0, 3, 5, 9),))
         k.store(ptr, k.emit(shared.load_at, room, index))
-        if dtype is int32:
+        value = k.load(ptr, 4)
+        for kind in ("add", "max", "min", "xchg", "and", "or", "xor"):
+            works = kind == "add" if dtype.bits == 16 and dtype.is_floating() else dtype.bits >= 32
+            if not works or (kind in ("and", "or", "xor") and not dtype.is_int()):
+                continue
             for mask in (None, k.emit(regs.splat, flag, count=4)):
-                k.emit(shared.add_at, room, index, index, mask)
+                k.emit(shared.atomic_at, room, index, value, mask, kind=kind)
+                k.store(ptr, k.emit(shared.atomic_at, room, index, value, mask, kind=kind))
     assert compiled(k.done(), arch).n_regs > 0
 
 

@@ -133,6 +133,16 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: line().scatter(k.tile(gl.float16), k.tile(gl.int32, name="i"), 0),
         ("scatter of 'x' (a float16 tile [128])", "'i' (an int32 tile [128]) as indices"),
     ),
+    "language-atomic-type": (
+        lambda k: line(gl.int8).atomic_scatter_add(k.tile(gl.int8), k.tile(gl.int32, name="i"), 0),
+        ("atomic_add does not work on int8", "integers of 32 or 64 bits"),
+    ),
+    "language-mask-type": (
+        lambda k: line(gl.int32).atomic_scatter_max(
+            k.tile(gl.int32), k.tile(gl.int32), 0, mask=k.tile(gl.int32, name="m")
+        ),
+        ("atomic_scatter_max", "'m' (an int32 tile [128])"),
+    ),
     "shared-barrier-access": (lambda k: bar().load(BLOCKED), ("load of 'bar' (an mbarrier)", "functions of mbarrier")),
     "shared-bank-conflicts": (
         lambda k: gl.bank_conflicts(k.tile().type, smem().type),

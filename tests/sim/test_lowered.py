@@ -180,7 +180,7 @@ def test_counting_in_scratch():
     loaded = load(k, k.params[0], 2, 2)
     small = k.cmp("lt", loaded, k.number(6, loaded))
     k.emit(sync.barrier)
-    k.emit(shared.add_at, memory_, loaded, k.number(1, loaded), small)
+    k.emit(shared.atomic_at, memory_, loaded, k.number(1, loaded), small, kind="add")
     k.emit(sync.barrier)
     store(k, k.params[1], k.emit(shared.load_at, memory_, k.emit(regs.splat, slot, count=1)))
     run(k.done(), index, out)

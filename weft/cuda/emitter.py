@@ -208,12 +208,27 @@ class Emitter:
         self.refs[value] = made
         self.out.statement(f"{_const(made.type)} {made.name} = {text};")
 
+    def is_used(self, value: Value) -> bool:
+        """Whether an operation uses a value."""
+        return value in self._users
+
     def call_for(self, value: Value, text: str) -> None:
         """A call with side effects: the definition of its result, or an expression statement if the result is unused."""
         if value in self._users:
             self.define(value, text)
         else:
             self.out.statement(f"{text};")
+
+    def call_each(self, op: Op, call: Callable[[Index], str]) -> None:
+        """A call with side effects for each register of the result."""
+        value, count = op.result, spelling.count_of(op.result.type)
+        if count is None:
+            self.call_for(value, call(0))
+        elif value in self._users:
+            into = self.variable(value)
+            self.unrolled(count, [(op.loc, lambda index: f"{into.at(index)} = {call(index)};")])
+        else:
+            self.unrolled(count, [(op.loc, lambda index: f"{call(index)};")])
 
     def set(self, variable: Variable, text: str) -> None:
         """Assign a scalar variable; the first assignment declares it."""

@@ -135,12 +135,12 @@ SHARED_GATHER = row(
     "shared-gather",
     CompilationError,
     "{what} along axis {axis} of {got} with {indices} as indices",
-    "use a tile of integers of the same rank, which may differ in length along that axis only",
+    "use a tile of integers of the same rank, which with the values and the mask may differ in length along that axis only",
 )
 SHARED_SCATTER = row(
     "shared-scatter",
     CompilationError,
-    "scatter of {value} to {got} with {indices} as indices",
+    "{what} of {value} to {got} with {indices} as indices",
     "use a value of the element type for each index",
 )
 SHARED_BARRIER_ACCESS = row(

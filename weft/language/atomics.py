@@ -11,12 +11,13 @@ from weft.ir.types import DType
 from weft.language.access_order import check_scope, element_inside
 from weft.language.advice import one_element
 from weft.language.broadcast import fit
+from weft.language.casts import check_atomic
 from weft.language.context import by_threads
 from weft.language.logic import bit_and
 from weft.language.marks import builtin
-from weft.language.memory import check_pointer, place_mask, pointer_form
+from weft.language.memory import check_pointer, pointer_form
 from weft.language.places import loaded, one_register
-from weft.language.promote import place
+from weft.language.promote import place, place_mask
 from weft.language.storages import GlobalStorage, KernelStorage
 from weft.language.tensor import apply, tensor
 from weft.ops import memory
@@ -119,13 +120,13 @@ def _modify(kind: Atomic, pointer: Any, val: Any, mask: Any, sem: str | None, sc
     what = f"atomic_{kind}"
     order, reach = _order(sem), _scope(scope)
     if _is_view(pointer):
-        _check_type(kind, pointer.dtype)
+        check_atomic(kind, pointer.dtype)
         storage, offset, inside = _element(what, pointer)
         on = place_mask(what, mask, None)
         return storage.atomic(kind, offset, val, _both(on, inside), order, reach)
     check_pointer(what, pointer)
     element: DType = pointer.dtype.element_ty
-    _check_type(kind, element)
+    check_atomic(kind, element)
     form = pointer_form(what, pointer, val, mask)
     if form is None and by_threads():
         return GlobalStorage(pointer).atomic(kind, 0, val, place_mask(what, mask, None), order, reach)
@@ -153,19 +154,6 @@ def _both(one: tensor | None, other: tensor | None) -> tensor | None:
     if one is None or other is None:
         return one if other is None else other
     return bit_and(one, other)
-
-
-def _check_type(kind: Atomic, element: DType) -> None:
-    wide = element.bits in (32, 64)
-    if kind == "add":
-        allowed, fits = "floats of 16 bits or more and integers of 32 or 64 bits", wide or element.bits == 16
-        fits = fits and (wide or element.is_floating())
-    elif kind in ("max", "min", "xchg"):
-        allowed, fits = "types of 32 or 64 bits", wide
-    else:
-        allowed, fits = "integers of 32 or 64 bits", wide and element.is_int()
-    if not fits:
-        raise fail(errors.ATOMIC_TYPE, kind=kind, dtype=element.name, allowed=allowed)
 
 
 def _order(sem: str | None) -> str:

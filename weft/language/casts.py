@@ -13,6 +13,7 @@ from weft.language.promote import convert, to_tensor
 from weft.language.runtime_value import describe
 from weft.language.tensor import apply, tensor
 from weft.ops import arith
+from weft.ops.memory import Atomic
 
 _ROUNDINGS = {"rtne": "rn", "rtz": "rz"}
 
@@ -45,6 +46,20 @@ def check_dtype(dtype: object) -> None:
     """Reject anything but a number type (language-dtype)."""
     if not isinstance(dtype, DType):
         raise fail(errors.DTYPE, got=repr(dtype), instead=element_type(dtype))
+
+
+def check_atomic(kind: Atomic, element: DType) -> None:
+    """Reject an element type that an atomic does not work on (language-atomic-type)."""
+    wide = element.bits in (32, 64)
+    if kind == "add":
+        allowed, fits = "floats of 16 bits or more and integers of 32 or 64 bits", wide or element.bits == 16
+        fits = fits and (wide or element.is_floating())
+    elif kind in ("max", "min", "xchg"):
+        allowed, fits = "types of 32 or 64 bits", wide
+    else:
+        allowed, fits = "integers of 32 or 64 bits", wide and element.is_int()
+    if not fits:
+        raise fail(errors.ATOMIC_TYPE, kind=kind, dtype=element.name, allowed=allowed)
 
 
 def _bitcast(x: tensor, dtype: Element) -> tensor:

@@ -12,8 +12,7 @@ from weft.language.advice import RUN_TIME_ASSERT
 from weft.language.broadcast import common_form, fit
 from weft.language.logic import truth
 from weft.language.marks import anywhere, builtin
-from weft.language.memory import place_mask
-from weft.language.promote import to_tensor
+from weft.language.promote import place_mask, to_tensor
 from weft.language.runtime_value import RuntimeValue, name_of
 from weft.language.tensor import apply_many
 from weft.language.vector import SIMD

@@ -8,13 +8,13 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import thread as thread_errors
 from weft.errors import views as view_errors
-from weft.ir.types import Pointer, int1
+from weft.ir.types import Pointer
 from weft.language.access_order import access_order, element_address, is_element
 from weft.language.advice import address_instead
-from weft.language.broadcast import AnyForm, TileForm, VectorForm, common_form, constant, fit
+from weft.language.broadcast import TileForm, VectorForm, common_form, fit
 from weft.language.context import by_threads
 from weft.language.marks import builtin
-from weft.language.promote import is_number, place
+from weft.language.promote import place, place_mask
 from weft.language.runtime_value import describe, name_of
 from weft.language.tensor import apply, apply_many, tensor
 from weft.language.view_tiles import Addresses, addresses, both, check_stored
@@ -143,17 +143,6 @@ def pointer_form(what: str, pointer: tensor, *others: Any) -> TileForm | None:
     if isinstance(form, VectorForm):
         raise fail(thread_errors.VECTOR_ADDRESS, what=what, pointer=name_of(pointer))
     return form
-
-
-def place_mask(what: str, mask: Any, form: AnyForm) -> tensor | None:
-    """A mask as int1 in the form of the access; None if it is None or True."""
-    if mask is None or mask is True:
-        return None
-    if isinstance(mask, tensor) and mask.element != int1:
-        raise fail(errors.MASK_TYPE, what=what, got=name_of(mask))
-    if is_number("a mask", mask):
-        return constant(bool(mask), int1, form)
-    return fit(mask, form)
 
 
 def _check_policies(what: str, cache: Any, allowed: tuple[str, ...], eviction: Any) -> None:

@@ -129,6 +129,17 @@ def place(x: Any, dtype: Element, form: AnyForm) -> tensor:
     return constant(x, dtype, form)
 
 
+def place_mask(what: str, mask: Any, form: AnyForm) -> tensor | None:
+    """A mask as int1 in the form of the access; None if it is None or True. Raises language-mask-type."""
+    if mask is None or mask is True:
+        return None
+    if isinstance(mask, tensor) and mask.element != int1:
+        raise fail(errors.MASK_TYPE, what=what, got=name_of(mask))
+    if is_number("a mask", mask):
+        return constant(bool(mask), int1, form)
+    return fit(mask, form)
+
+
 @builtin
 def to_tensor(x: Any) -> tensor:
     """A run-time value; a Python number is converted to a scalar of its default type."""

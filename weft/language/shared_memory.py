@@ -19,17 +19,18 @@ from weft.errors import layout as layout_errors
 from weft.errors import memory as errors
 from weft.ir.types import DType, SharedType, int64
 from weft.language.advice import shared_array
-from weft.language.broadcast import common_form, fit
-from weft.language.casts import check_dtype
+from weft.language.broadcast import TileForm, common_form, fit
+from weft.language.casts import check_atomic, check_dtype
 from weft.language.context import by_threads, current
 from weft.language.creation import check_shape
 from weft.language.dtypes import distributed_type
 from weft.language.handles import check_one_tile, check_stored, emit, memory_handle
 from weft.language.layouts import check_layout, check_tile
 from weft.language.marks import anywhere, builtin
+from weft.language.promote import place_mask
 from weft.language.runtime_value import article, describe, name_of, represents, wrap
 from weft.language.shape import check_axis
-from weft.language.tensor import apply_many, tensor
+from weft.language.tensor import apply, apply_many, tensor
 from weft.layout import (
     DistributedLayout,
     MBarrierLayout,
@@ -43,6 +44,7 @@ from weft.layout.cluster import block_shape
 from weft.layout.shared.views import contiguous, permuted, reinterpreted, reshaped
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.ops import shared as ops
+from weft.ops.memory import Atomic
 
 
 @dataclass(frozen=True)
@@ -148,20 +150,59 @@ class shared_memory_descriptor(memory_handle):
 
         Raises shared-gather."""
         current("gather")
-        dim = _check_indices("gather", self, indices, axis)
+        _check_integers("gather", self, indices)
+        dim = _check_indices("gather", self, indices, tuple(indices.shape), axis)
         return emit(ops.gather, self, indices, axis=dim)
 
     def scatter(self, values: tensor, indices: tensor, axis: int) -> None:
-        """Store each of `values` to element `indices[..., i, ...]` along `axis`. Raises shared-gather, shared-scatter.
+        """Store each of `values` to element `indices[..., i, ...]` along `axis`; values and indices are broadcast.
 
-        If two indices are equal, one of the values is stored; which one is undefined."""
+        If two indices are equal, one of the values is stored; which one is undefined. Raises shared-gather, shared-scatter.
+        """
         current("scatter")
-        dim = _check_indices("scatter", self, indices, axis)
-        check_tile("scatter", values)
-        if values.element != self.dtype or values.tile.shape != indices.tile.shape:
-            raise fail(errors.SHARED_SCATTER, value=name_of(values), got=name_of(self), indices=name_of(indices))
-        form = common_form("scatter", (values, indices))
-        apply_many(ops.scatter, (self, fit(values, form), fit(indices, form)), axis=dim)
+        dim, value, _, at = _scattered("scatter", self, values, indices, axis)
+        apply_many(ops.scatter, (self, value, at), axis=dim)
+
+    def atomic_scatter_add(self, values: tensor, indices: tensor, axis: int, mask: Any = None) -> tensor:
+        """Atomically add each of `values` to element `indices[..., i, ...]` along `axis`, where `mask` is true.
+
+        Values, indices and mask are broadcast. Returns the old values, in that shape; those of masked-off elements are
+        0. The atomics are relaxed and have the scope of the block: equal indices are combined one after another, in
+        any order. Element types as of `gl.atomic_add`.
+
+        Raises shared-gather, shared-scatter, language-atomic-type, language-mask-type."""
+        return self._atomic("add", values, indices, axis, mask)
+
+    def atomic_scatter_max(self, values: tensor, indices: tensor, axis: int, mask: Any = None) -> tensor:
+        """Atomic maximum; otherwise as `atomic_scatter_add`. 32- and 64-bit types."""
+        return self._atomic("max", values, indices, axis, mask)
+
+    def atomic_scatter_min(self, values: tensor, indices: tensor, axis: int, mask: Any = None) -> tensor:
+        """Atomic minimum; otherwise as `atomic_scatter_add`. 32- and 64-bit types."""
+        return self._atomic("min", values, indices, axis, mask)
+
+    def atomic_scatter_and(self, values: tensor, indices: tensor, axis: int, mask: Any = None) -> tensor:
+        """Atomic bitwise AND; otherwise as `atomic_scatter_add`. 32- and 64-bit integers."""
+        return self._atomic("and", values, indices, axis, mask)
+
+    def atomic_scatter_or(self, values: tensor, indices: tensor, axis: int, mask: Any = None) -> tensor:
+        """Atomic bitwise OR; otherwise as `atomic_scatter_add`. 32- and 64-bit integers."""
+        return self._atomic("or", values, indices, axis, mask)
+
+    def atomic_scatter_xor(self, values: tensor, indices: tensor, axis: int, mask: Any = None) -> tensor:
+        """Atomic bitwise XOR; otherwise as `atomic_scatter_add`. 32- and 64-bit integers."""
+        return self._atomic("xor", values, indices, axis, mask)
+
+    def atomic_scatter_xchg(self, values: tensor, indices: tensor, axis: int, mask: Any = None) -> tensor:
+        """Atomic exchange; otherwise as `atomic_scatter_add`. 32- and 64-bit types."""
+        return self._atomic("xchg", values, indices, axis, mask)
+
+    def _atomic(self, kind: Atomic, values: tensor, indices: tensor, axis: int, mask: Any) -> tensor:
+        what = f"atomic_scatter_{kind}"
+        current(what)
+        dim, value, on, at = _scattered(what, self, values, indices, axis, mask)
+        check_atomic(kind, self.dtype)
+        return apply(ops.atomic, self, value, on, at, axis=dim, kind=kind)
 
     # Views
 
@@ -313,16 +354,38 @@ def _check_one_tile(what: str, memory: shared_memory_descriptor) -> None:
     check_one_tile(what, memory)
 
 
-def _check_indices(what: str, memory: shared_memory_descriptor, indices: object, axis: Any) -> int:
+def _scattered(
+    what: str, memory: shared_memory_descriptor, values: object, indices: object, axis: Any, mask: Any = None
+) -> tuple[int, tensor, tensor | None, tensor]:
+    """The axis, and the values, mask and indices of a scatter in their common form. Raises shared-gather, shared-scatter."""
+    _check_integers(what, memory, indices)
+    check_tile(what, values)
+    assert isinstance(values, tensor) and isinstance(indices, tensor)
+    if values.element != memory.dtype or values.rank != indices.rank:
+        raise fail(
+            errors.SHARED_SCATTER, what=what, value=name_of(values), got=name_of(memory), indices=name_of(indices)
+        )
+    form = common_form(what, [x for x in (values, indices, mask) if isinstance(x, tensor)])
+    assert isinstance(form, TileForm)
+    dim = _check_indices(what, memory, indices, form.shape, axis)
+    return dim, fit(values, form), place_mask(what, mask, form), fit(indices, form)
+
+
+def _check_integers(what: str, memory: shared_memory_descriptor, indices: object) -> None:
+    """Check that indices are a tile of integers."""
     _check_one_tile(what, memory)
     check_tile(what, indices)
     assert isinstance(indices, tensor)
+    if not (isinstance(indices.element, DType) and indices.element.is_int() and not indices.element.is_bool()):
+        raise fail(errors.SHARED_GATHER, what=what, axis=0, got=name_of(memory), indices=describe(indices))
+
+
+def _check_indices(
+    what: str, memory: shared_memory_descriptor, indices: tensor, shape: tuple[int, ...], axis: Any
+) -> int:
+    """The checked axis of indices that are broadcast to a shape."""
     dim = check_axis(axis, memory.rank)
-    same_rank = indices.rank == memory.rank
-    others = same_rank and all(
-        d == dim or a == b for d, (a, b) in enumerate(zip(indices.shape, memory.shape, strict=True))
-    )
-    integers = isinstance(indices.element, DType) and indices.element.is_int() and not indices.element.is_bool()
-    if not others or not integers:
+    same_rank = len(shape) == memory.rank
+    if not same_rank or any(d != dim and a != b for d, (a, b) in enumerate(zip(shape, memory.shape, strict=True))):
         raise fail(errors.SHARED_GATHER, what=what, axis=dim, got=name_of(memory), indices=describe(indices))
     return dim

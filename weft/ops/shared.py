@@ -13,7 +13,8 @@ from weft.layout import DistributedLayout, SharedLayout
 from weft.layout.shared.layouts import Pads
 from weft.layout.shared.sizes import VECTOR_BYTES
 from weft.layout.shared.views import contiguous
-from weft.ops.check import boolean, integer, regs, require, scalar, shared, shared_array, tile
+from weft.ops.check import boolean, integer, regs, require, same_form, scalar, shared, shared_array, tile
+from weft.ops.memory import Atomic
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER
 
@@ -115,6 +116,21 @@ def scatter(handle: Value, value: Value, indices: Value, axis: int) -> None:
     _along(t, i, axis)
     require(v.element == t.element, "{} stored to {}", v, t)
     require(v.shape == i.shape and v.linear == i.linear, "a value per index: {} and {}", v, i)
+
+
+@op("shared.atomic", effects=(reads("handle", "shared"), writes("handle", "shared")), stage="tile", removed_by=LOWER)
+def atomic(handle: Value, value: Value, mask: Value | None, indices: Value, axis: int, kind: Atomic) -> Type:
+    """Combine `value[i]` atomically into element `indices[i]` along `axis`, and i along the others, where `mask` holds.
+
+    Returns the old values; that of an element that is masked off is 0."""
+    t, v, i = shared(handle), tile(value), tile(indices)
+    integer(indices)
+    boolean(mask)
+    _along(t, i, axis)
+    require(v.element == t.element, "{} combined into {}", v, t)
+    require(kind in ("add", "max", "min", "xchg") or t.element.is_int(), "atomic {} needs integers", kind)
+    same_form(value, mask, indices)
+    return value.type
 
 
 def _along(t: SharedType, indices: TileType, axis: int) -> None:
@@ -263,10 +279,14 @@ def store_at(memory: Value, index: Value, value: Value, mask: Value | None, pads
     require(value.type.element == shared_array(memory).element, "{} into {}", value.type, memory.type)
 
 
-@op("shared.add_at", effects=(reads("memory", "shared"), writes("memory", "shared")), stage="lowered")
-def add_at(memory: Value, index: Value, value: Value, mask: Value | None) -> None:
-    """Add `value[i]` to element `index[i]`, atomically among the block's threads, where `mask[i]` holds. int32 only."""
+@op(
+    "shared.atomic_at", effects=(reads("memory", "shared"), writes("memory", "shared")), stage="lowered", scope="thread"
+)
+def atomic_at(memory: Value, index: Value, value: Value, mask: Value | None, kind: Atomic, pads: Pads = ()) -> Type:
+    """Combine `value[i]` into element `index[i]`, atomically among the block's threads, where `mask[i]` holds; returns the old
+    values, 0 where it does not."""
     integer(index)
     boolean(mask)
     require(regs(index).count == regs(value).count, "an index per value")
-    require(shared_array(memory).element.code == "i32", "add_at counts in int32")
+    require(value.type.element == shared_array(memory).element, "{} into {}", value.type, memory.type)
+    return value.type

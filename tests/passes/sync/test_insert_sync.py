@@ -220,7 +220,7 @@ def test_adding_up_meets_itself():
     k = Kernel()
     index, one = (k(arith.constant, value=v, type=RegsType(int32, 1)) for v in (0, 1))
     memory = k(shared.scratch, dtype=int32, count=4, tag=9, offset=0)
-    k(shared.add_at, memory, index, one, None)
+    k(shared.atomic_at, memory, index, one, None, kind="add")
     k(debug.print_, k(shared.load_at, memory, index), prefix="")
     assert k.shown().strip() == "!"
 

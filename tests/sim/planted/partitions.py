@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.sim.planted.bug import PLAIN, ROWS, apart, joined, plant, split, tile, wide
+from tests.sim.planted.bug import PLAIN, ROWS, apart, given, joined, plant, split, tile, wide
 from weft import language as gl
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, named_barrier, tma
 
@@ -20,6 +20,39 @@ def bars_of(slots: gl.constexpr, count: gl.constexpr):
     for slot in gl.static_range(slots):
         mbarrier.init(bars.index(slot), count=count)
     return bars
+
+
+# Counts that two partitions share
+
+
+@weft.jit
+def count_odd(bins, bar, layout: gl.constexpr):
+    at = gl.arange(0, 128, layout)
+    bins.atomic_scatter_add(at * 0 + 10, at % 8 * 2 + 1, 0)  # EARLIER, HERE
+    mbarrier.arrive(bar, count=1)
+
+
+@weft.jit
+def count_all(dst, bins, bar, layout: gl.constexpr, FIXED: gl.constexpr):
+    at = gl.arange(0, 128, layout)
+    bins.atomic_scatter_add(at * 0 + 1, at % 16, 0)
+    # BUG: the atomics do not wait for those of the other partition, and reading the bins is no atomic.
+    if FIXED:
+        mbarrier.wait(bar, 0)
+    gl.store(dst + at, bins.load(layout))  # EARLIER, HERE
+
+
+@weft.jit
+def early_counts(dst, layout: gl.constexpr, memory: gl.constexpr, FIXED: gl.constexpr):
+    bins = gl.allocate_shared_memory(gl.int32, [128], memory, gl.full([128], 0, gl.int32, layout))
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    gl.warp_specialize([(count_all, (dst, bins, bar, layout, FIXED)), (count_odd, (bins, bar, layout))], [4])
+
+
+LINE, FLAT = gl.BlockedLayout([1], [32], [4], [0]), gl.SwizzledSharedLayout(1, 1, 1, [0])
+COUNTS = np.where(np.arange(128) < 16, 8 + np.arange(128) % 2 * 160, 0).astype(np.int32)
+plant(early_counts, "hazard-thread-race", launch=given(np.full(128, -1, np.int32), COUNTS, LINE, FLAT))
 
 
 # Rings of two buffers

@@ -9,7 +9,7 @@ from weft.cuda.text import accesses as access
 from weft.cuda.text import atomics
 from weft.cuda.text.accesses import AccessFunction, Masked
 from weft.cuda.text.refs import Index, Variable
-from weft.cuda.text.spelling import c_type, count_of
+from weft.cuda.text.spelling import c_type
 from weft.cuda.text.tables import IndexTable, parenthesised
 from weft.errors import fail
 from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
@@ -187,11 +187,4 @@ def _is_masked(op: Op) -> bool:
 def _exchanged(e: Emitter, op: Op, name: str) -> None:
     """The old values of an atomic, register by register."""
 
-    def call(index: Index) -> str:
-        return f"{name}({', '.join(e.at(value, index) for value in op.uses)})"
-
-    if count_of(op.result.type) is None:
-        e.call_for(op.result, call(0))
-        return
-    into = e.variable(op.result)
-    e.unrolled(into.count or 1, [(op.loc, lambda index: f"{into.at(index)} = {call(index)};")])
+    e.call_each(op, lambda index: f"{name}({', '.join(e.at(value, index) for value in op.uses)})")

@@ -6,6 +6,7 @@ from weft.cuda.emitter import Emitter, emits, refers
 from weft.cuda.rules.memory import plus, read_registers, write_registers
 from weft.cuda.text import accesses as access
 from weft.cuda.text.accesses import AccessFunction, Masked, Matrix
+from weft.cuda.text.atomics import Atomic, combine
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index, Inline, Ref
 from weft.cuda.text.spelling import count_of
@@ -14,16 +15,6 @@ from weft.ir.core import Op, Value
 from weft.ir.types import SharedArrayType
 from weft.layout.shared.layouts import Pads
 from weft.ops import shared
-
-_ADD = (
-    "DEV void add_shared(u32 p, int value) {\n"
-    '  asm volatile("red.shared.add.s32 [%0], %1;" :: "r"(p), "r"(value) : "memory"); }'
-)
-_ADD_IF = (
-    "DEV void add_shared_if(u32 p, int value, bool on) {\n"
-    '  asm volatile("{\\n.reg .pred on;\\nsetp.ne.b32 on, %2, 0;\\n@on red.shared.add.s32 [%0], %1;\\n}" '
-    ':: "r"(p), "r"(value), "r"((int)on) : "memory"); }'
-)
 
 
 def _type(value: Value) -> SharedArrayType:
@@ -152,15 +143,16 @@ def _at(e: Emitter, op: Op, memory: Value, element: Value, index: Index) -> str:
     return _address(e, memory, _padded(e, op.attrs["pads"], e.at(element, index)))
 
 
-@emits(shared.add_at)
-def _add_at(e: Emitter, op: Op) -> None:
+@emits(shared.atomic_at)
+def _atomic_at(e: Emitter, op: Op) -> None:
     memory, element, value, mask = op.operands
     assert memory is not None and element is not None and value is not None
-    name = "add_shared" if mask is None else "add_shared_if"
-    e.pieces.define(name, Piece(_ADD if mask is None else _ADD_IF))
+    or_zero = mask is not None and e.is_used(op.result)
+    atomic = Atomic(op.attrs["kind"], _type(memory).element, "relaxed", "cta", mask is not None, "shared", or_zero)
+    name = combine(e, op, atomic)
 
-    def add(index: Index) -> str:
+    def call(index: Index) -> str:
         on = "" if mask is None else f", {e.at(mask, index)}"
-        return f"{name}({_address(e, memory, e.at(element, index))}, {e.at(value, index)}{on});"
+        return f"{name}({_at(e, op, memory, element, index)}, {e.at(value, index)}{on})"
 
-    e.unrolled(getattr(value.type, "count", 1), [(op.loc, add)])
+    e.call_each(op, call)

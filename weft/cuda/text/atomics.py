@@ -23,8 +23,8 @@ _SIGNS = {"and": "&", "or": "|", "xor": "^"}
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """One kind of atomic: operation, element type, PTX memory order and scope, whether it is predicated, and the memory
-    space."""
+    """One kind of atomic: operation, element type, PTX memory order and scope, whether it is predicated, the memory space, and
+    whether the result of one that is predicated off is 0 rather than undefined."""
 
     kind: str
     dtype: DType
@@ -32,13 +32,15 @@ class Atomic:
     scope: str
     masked: bool
     space: Literal["global", "shared"] = "global"
+    or_zero: bool = False
 
     @property
     def name(self) -> str:
         """The name of the function."""
         if self.space == "shared":
             # Atomics on shared memory always have the same order and scope (cta), so the name omits them.
-            return "_".join(["atomic_shared", self.kind, self.dtype.code, *["if"] * self.masked])
+            masked = [] if not self.masked else ["or_zero"] if self.or_zero else ["if"]
+            return "_".join(["atomic_shared", self.kind, self.dtype.code, *masked])
         return "_".join(["atomic", self.kind, self.dtype.code, self.order, self.scope, *["if"] * self.masked])
 
     @property
@@ -114,11 +116,16 @@ def _instruction(atomic: Atomic, ptx: str, letter: str) -> Piece:
         f"__builtin_bit_cast({word}, value)", f"__builtin_bit_cast({type}, old)",
     )  # fmt: skip
     on = ", bool on" if atomic.masked else ""
+    initial, tied = (" = 0", "+") if atomic.or_zero else ("", "=")
     asm = _predicated(
-        atomic, f"{atomic.prefix}.{ptx} %0, [%1], %2;", f'"={letter}"(old)', [atomic.address, f'"{letter}"({value})']
+        atomic,
+        f"{atomic.prefix}.{ptx} %0, [%1], %2;",
+        f'"{tied}{letter}"(old)',
+        [atomic.address, f'"{letter}"({value})'],
     )
     text = (
-        f"DEV {type} {atomic.name}({atomic.pointer} p, {type} value{on}) {{\n  {word} old; {asm}\n  return {result}; }}"
+        f"DEV {type} {atomic.name}({atomic.pointer} p, {type} value{on}) {{\n"
+        f"  {word} old{initial}; {asm}\n  return {result}; }}"
     )
     return Piece(text, _struct(atomic.dtype))
 
@@ -129,7 +136,8 @@ def _loop(e: Emitter, op: Op, atomic: Atomic) -> Piece:
     word = f"u{bits}"
     swap = Atomic("cas", atomic.dtype, atomic.order, atomic.scope, masked=False, space=atomic.space)
     exchange(e, swap)
-    on, guard = (", bool on", "  if (!on) return value;\n") if atomic.masked else ("", "")
+    default = f"__builtin_bit_cast({type}, ({word})0)" if atomic.or_zero else "value"
+    on, guard = (", bool on", f"  if (!on) return {default};\n") if atomic.masked else ("", "")
     text = (
         f"DEV {type} {atomic.name}({atomic.pointer} p, {type} value{on}) {{\n{guard}"
         f"  {_initial_load(atomic)}\n"

@@ -186,4 +186,5 @@ _CHECKS: dict[OpDef, Callable[[Op], None]] = {
     tcgen05.copy: _tensor_copy,
     shared.gather: _along,
     shared.scatter: _along,
+    shared.atomic: _along,
 }

@@ -51,7 +51,8 @@ LATER = 1024
 
 
 class Shadow:
-    """For each granule the last write, and for each task the last read by threads, by a TMA store and by an MMA.
+    """For each granule the last write, and for each task the last atomic, and the last read by threads, by a TMA store and by
+    an MMA.
 
     In a `plain` block, which has one task and does not use the async proxy, an access that precedes a barrier cannot conflict
     with any later one. Its reads are therefore recorded only if a write follows before the next barrier.
@@ -59,9 +60,9 @@ class Shadow:
     `ordering`: the memory space's. `pipes`: for tensor memory, the tcgen05 pipes of all tasks of the cluster."""
 
     __slots__ = (
-        "_copied", "_events", "_found", "_granules", "_later", "_limit", "_names", "_opened", "_ordering", "_pipes",
-        "_plain", "_products", "_reads", "_stores", "_writes", "_written", "blocks", "count", "granule", "program", "rank",
-        "tasks",
+        "_atomics", "_copied", "_events", "_found", "_granules", "_later", "_limit", "_names", "_opened", "_ordering",
+        "_pipes", "_plain", "_products", "_reads", "_stores", "_writes", "_written", "blocks", "count", "granule", "program",
+        "rank", "tasks",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,8 @@ class Shadow:
         self.count = 0
         self._granules = 0
         self._writes = Channel(0)
+        # By task, as atomics do not order those of other tasks: a later access must be ordered after each of them.
+        self._atomics: dict[int, Channel] = {}
         self._reads: dict[int, Channel] = {}
         self._stores: dict[int, Channel] = {}
         self._products: dict[int, Channel] = {}
@@ -116,7 +119,7 @@ class Shadow:
                 clock.touched = clock.position
             return self.record(event, area)
         if self._copied or self._written >= self._opened.get(event.slot, 1):
-            self._against(self._writes, clock, event, area)
+            self._against_writes(clock, event, area)
         if not event.writes:
             self._later.append((event, area))
             if len(self._later) == LATER:
@@ -138,7 +141,7 @@ class Shadow:
 
     def check(self, clock: Clock, event: Event, area: Area) -> None:
         """Check an access against the recorded ones. Raises the hazard of a conflict."""
-        self._against(self._writes, clock, event, area)
+        self._against_writes(clock, event, area)
         if event.writes:
             for channel in self._readers():
                 self._against(channel, clock, event, area)
@@ -150,7 +153,7 @@ class Shadow:
         self.count = number = self.count + 1
         self._events[number] = event
         if event.atomic:
-            self._writes.add(area, number, self._opened.get(event.slot, 1))
+            self._channel(self._atomics, event.slot).add(area, number, self._opened.get(event.slot, 1))
         elif event.writes:
             return self._writes.put(area, number, area.threads)
         elif event.mode == "store":
@@ -192,12 +195,17 @@ class Shadow:
         return chain(self._reads.values(), self._stores.values(), self._products.values())
 
     def _channels(self) -> Iterator[Channel]:
-        return chain((self._writes,), self._readers())
+        return chain((self._writes,), self._atomics.values(), self._readers())
 
     def _channel(self, channels: dict[int, Channel], slot: int) -> Channel:
         if slot not in channels:
             channels[slot] = Channel(self._granules)
         return channels[slot]
+
+    def _against_writes(self, clock: Clock, event: Event, area: Area) -> None:
+        self._against(self._writes, clock, event, area)
+        for channel in () if event.atomic else self._atomics.values():
+            self._against(channel, clock, event, area)
 
     def _against(self, channel: Channel, clock: Clock, event: Event, area: Area) -> None:
         seen = channel.events[area.where]

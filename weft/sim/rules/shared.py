@@ -20,9 +20,12 @@ from weft.sim.machine.data import Array, Data, Mark, arange, where
 from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
+from weft.sim.memory.global_access import COMBINE
+from weft.sim.memory.heap import turns
 from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.verdicts import MANY
+from weft.sim.numbers.arithmetic import numpy_dtype
 from weft.sim.rule import rule
 from weft.sim.rules.regs import per_thread
 
@@ -129,6 +132,14 @@ def _gather(task: Task, op: Op, handle: Handle, indices: Data) -> Data:
     return places.read(task, op, handle, place, type.element)
 
 
+@rule(shared.atomic)
+def _atomic(task: Task, op: Op, handle: Handle, value: Data, mask: Data | None, indices: Data) -> Data:
+    type, layout = shared_type(op.operands[0]), linear_of(_tile(op.operands[3]))
+    task.demand(op, mask, "a mask")
+    place = _along(task, op, handle, type, indices, layout, "updates", None if mask is None else mask.array)
+    return _combine(task, op, handle, place, type.element, value)
+
+
 @rule(shared.scatter)
 def _scatter(task: Task, op: Op, handle: Handle, value: Data, indices: Data) -> None:
     type, layout = shared_type(op.operands[0]), linear_of(_tile(op.operands[2]))
@@ -137,15 +148,18 @@ def _scatter(task: Task, op: Op, handle: Handle, value: Data, indices: Data) -> 
 
 
 def _along(
-    task: Task, op: Op, handle: Handle, type: SharedType, indices: Data, layout: LinearLayout, access: str
-) -> Place:
-    """The place of the elements at `indices` along an axis. Raises OutOfBounds."""
-    task.demand(op, indices, "an index")
+    task: Task, op: Op, handle: Handle, type: SharedType, indices: Data, layout: LinearLayout, access: str,
+    mask: Array | None = None,
+) -> Place:  # fmt: skip
+    """The place of the elements at `indices` along an axis, where `mask` holds. Raises OutOfBounds."""
+    task.demand(op, indices, "an index", mask)
     axis = int(op.attrs["axis"])
     at: Array = np.asarray(indices.array).astype(np.int64)
     outside = (at < 0) | (at >= type.shape[axis])
     part = part_of(layout, task.rank)
     mine = None if part is None else part.reshape(at.shape)
+    if mask is not None:
+        mine = np.broadcast_to(mask, at.shape) if mine is None else mine & mask
     outside = outside if mine is None else outside & mine
     if np.any(outside):
         flat = int(np.argmax(outside))
@@ -161,7 +175,7 @@ def _along(
     threads = readers_of(layout, MANY, task.rank) if access == "reads" else owners_of(layout, task.rank)
     chosen = elements.ravel() if mine is None else elements[mine]
     if mine is not None:
-        elements, threads = where(mine, elements, chosen[0]), threads[part]
+        threads = threads[mine.ravel()]
     return replace(places.some_place(task, handle, type.element, elements, chosen, threads), mine=mine)
 
 
@@ -276,22 +290,43 @@ def _store_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask
     _write(task, op, handle, elements, value, mask, arange(count))
 
 
-@rule(shared.add_at)
-def _add_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: Data | None) -> None:
+@rule(shared.atomic_at)
+def _atomic_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: Data | None) -> Data:
     own = None if mask is None else mask.array
     task.demand(op, mask, "a mask")
     task.demand(op, index, "an address", own)
-    task.demand(op, value, "an atomic", own)
-    elements = index.array.astype(np.int64)
+    count = _count(op.operands[1])
+    elements = spread(op, per_thread(task, index, count).array.astype(np.int64))
     active = _mask(task, mask, elements.shape)
-    place, element = _place(task, op, handle, elements, active), element_of(op.operands[0])
+    place = replace(_place(task, op, handle, elements, active), mine=active)
+    return _combine(task, op, handle, place, element_of(op.operands[0]), per_thread(task, value, count))
+
+
+def _combine(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data) -> Data:
+    """Combine values atomically into the elements of a place, one after another; returns the old values, 0 where the place is
+    masked off."""
+    active = place.mine
+    task.demand(op, value, "an atomic", active)
+    out = np.zeros(np.shape(place.elements), numpy_dtype(element))
+    at, new = np.ravel(place.written), np.ravel(place.chosen(np.broadcast_to(value.array, out.shape)))
+    if not at.size:
+        return Data(out)
     places.check_bounds(task, op, handle, place, element, "updates")
-    if not np.any(active):
-        return
-    cells = task.block.store(SHARED).view(handle, np.dtype(np.int32), place.low, place.high)
+    task.reads += 1
     places.note(task, op, handle, place, "generic", writes=True, atomic=True)
-    places.marked_values(task, op, handle, place, element, cells[place.elements])
-    np.add.at(cells, place.elements[active], np.broadcast_to(value.array, elements.shape)[active])
+    store = task.block.store(SHARED)
+    cells = store.view(handle, numpy_dtype(element), place.low, place.high)
+    _, undefined = places.marked_values(task, op, handle, place, element, cells[place.elements])
+    old, change = np.zeros(at.size, cells.dtype), COMBINE[op.attrs["kind"]]
+    for turn in turns(at):
+        old[turn] = before = cells[at[turn]]
+        cells[at[turn]] = change(before, new[turn])
+    store.written(handle.memory, place.area.where)
+    task.machine.heap.writes += 1
+    if active is None:
+        return Data(old.reshape(out.shape), undefined)
+    out[active] = old
+    return Data(out, undefined)
 
 
 # ldmatrix and stmatrix: matrices of 8 rows of 16 bytes

@@ -16,8 +16,9 @@ from weft.errors import language as language_errors
 from weft.language.broadcast import fit
 from weft.language.layouts import check_tile
 from weft.language.marks import builtin
-from weft.language.memory import check_pointer, place_mask, pointer_form
+from weft.language.memory import check_pointer, pointer_form
 from weft.language.nvidia.checks import check_own_barrier, check_pendings, demand
+from weft.language.promote import place_mask
 from weft.language.runtime_value import name_of
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor

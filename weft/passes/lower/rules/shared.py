@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.ir.core import Op, OpDef, Value
-from weft.ir.types import int32
+from weft.ir.types import ScalarType, int32
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.shared.load_store import SharedAccess, plan_access
@@ -17,9 +17,11 @@ from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.vectors import Access
 from weft.ops import arith, regs, shared
 from weft.ops.regs import Table
+from weft.passes.lower.exchange import broadcast_from_owner
 from weft.passes.lower.forms import Array, Origin
 from weft.passes.lower.handles import define, index, reinterpret, slice_, type_of, view
 from weft.passes.lower.placement import bit_terms, linear_of, owned, register_coordinates
+from weft.passes.lower.rules.memory import operand_form, predicate
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.views import pads_of
 
@@ -135,6 +137,23 @@ def scatter(lo: Lowering, op: Op) -> None:
     lo.emit(shared.store_at, view(lo, handle), elements, data, lo.owns(linear), pads=pads)
 
 
+def atomic(lo: Lowering, op: Op) -> None:
+    """The owner of each index combines the element that it selects. If the old value is used, it is broadcast to the other
+    threads that hold the index."""
+    handle, value, mask, indices = op.operands
+    assert handle is not None and value is not None and indices is not None
+    linear = linear_of(indices)
+    registers = owned(linear)
+    elements = _elements(lo, handle, indices, op.attrs["axis"], registers)
+    data = lo.array(lo.picked(lo.form(value), registers))
+    on = predicate(lo, operand_form(lo, mask), registers, lo.owns(linear))
+    if on is not None and isinstance(on.type, ScalarType):
+        on = lo.emit(regs.splat, on, count=len(registers))
+    pads = pads_of(type_of(handle).layout)
+    old = lo.emit(shared.atomic_at, view(lo, handle), elements, data, on, kind=op.attrs["kind"], pads=pads)
+    lo.define(op, Array(broadcast_from_owner(lo, old, linear, op.result in lo.used)))
+
+
 def _elements(lo: Lowering, handle: Value, indices: Value, axis: int, registers: Table) -> Value:
     """The offsets of the selected elements, before padding, as an array.
 
@@ -192,4 +211,5 @@ RULES: dict[OpDef, LowerRule] = {
     shared.store: store,
     shared.gather: gather,
     shared.scatter: scatter,
+    shared.atomic: atomic,
 }

@@ -70,7 +70,7 @@ def histogram(lo: Lowering, op: Op) -> None:
     if owner is not None:
         active = lo.emit(arith.and_, active, lo.emit(regs.splat, owner, count=len(registers)))
     index = _int32(lo, index)
-    lo.emit(shared.add_at, counts, index, _everywhere(lo, 1, index), active)
+    lo.emit(shared.atomic_at, counts, index, _everywhere(lo, 1, index), active, kind="add")
     lo.define(op, Array(load_row_major(lo, counts, out)))
 
 
