@@ -39,6 +39,8 @@ def links(op: Op) -> Iterator[tuple[Value, Value]]:
 
 def accumulators(func: Func) -> set[Value]:
     """Values that are the accumulator operand or the result of a wgmma, and all values that share their registers."""
+    if func.body.kinds.isdisjoint(PRODUCTS):
+        return set()
     neighbours: dict[Value, list[Value]] = {}
     found: list[Value] = []
     for op in walk(func.body):
@@ -53,11 +55,16 @@ def accumulators(func: Func) -> set[Value]:
 def alone(func: Func) -> set[Op]:
     """Wgmmas that are waited for at once. Their operand A lies in registers, which nothing may overwrite before the wgmma is
     complete, and no wait that completes it follows in the same region."""
-    return {op for region in regions(func.body) for i, op in enumerate(region.ops) if _alone(op, region.ops[i + 1 :])}
+    return {
+        op
+        for region in regions(func.body)
+        for i, op in enumerate(region.ops)
+        if op.kind is mma.warpgroup and _alone(op, region.ops[i + 1 :])
+    }
 
 
 def _alone(op: Op, after: tuple[Op, ...]) -> bool:
-    left = op.operand("a") if op.kind is mma.warpgroup else None
+    left = op.operand("a")
     if left is None or not isinstance(left.type, TileType):
         return False
     started = 0

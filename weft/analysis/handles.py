@@ -43,12 +43,16 @@ NOWHERE: Places = frozenset()
 
 def handles(func: Func) -> dict[Value, Places]:
     """The byte ranges of every handle of a function, in tile IR or lowered IR."""
-    return Tracer((SharedType, SharedArrayType), _RULES).found(func)
+    return {} if func.body.kinds.isdisjoint(ALLOCS) else Tracer((SharedType, SharedArrayType), _RULES).found(func)
+
+
+ALLOCS = (shared.alloc, shared.array, shared.scratch)
+"""Operations that allocate shared memory."""
 
 
 def is_alloc(op: Op) -> bool:
     """Whether an operation allocates shared memory."""
-    return op.kind in (shared.alloc, shared.array, shared.scratch)
+    return op.kind in ALLOCS
 
 
 def bytes_of(alloc: Op) -> int:

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from weft.analysis.flow import LOOPS, PARALLEL, States
-from weft.analysis.handles import Place, alignment_of, bytes_of, handles, is_alloc
+from weft.analysis.handles import ALLOCS, Place, alignment_of, bytes_of, handles, is_alloc
 from weft.errors import Loc
 from weft.ir.core import Completion, Effect, Func, Op, Region, Value, walk
 from weft.layout.shared.sizes import BARRIER_BYTES
@@ -91,7 +91,7 @@ class Placed:
 
 def lifetimes(func: Func) -> dict[Op, Lifetime]:
     """The live range of every allocation, in program order."""
-    return _Liveness(func).found()
+    return {} if func.body.kinds.isdisjoint(ALLOCS) else _Liveness(func).found()
 
 
 def place(lives: dict[Op, Lifetime]) -> list[Placed]:

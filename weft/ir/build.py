@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.errors import Loc, UserError
-from weft.ir.core import Func, FuncAttrs, Op, OpDef, Region, Value
+from weft.ir.core import Attrs, Func, FuncAttrs, Op, OpDef, Region, Value
 from weft.ir.types import Type
 
 
@@ -27,16 +27,27 @@ class Builder:
 
         Returns its result, a tuple if it has several, None if it has none. Typing errors without a location get `loc`.
         """
-        full = {**kind.defaults, **attrs} if kind.defaults else attrs
-        try:
-            types = kind.infer(operands, full, regions)
-        except UserError as error:
-            raise error.at(self.loc) from None
-        results = tuple(Value(type, name) for type in types)
-        self._open[-1].append(Op(kind, operands, full, results, regions, self.loc))
+        results = self.create(kind, operands, {**kind.defaults, **attrs} if kind.defaults else attrs, regions, name)
         if not results:
             return None
         return results[0] if len(results) == 1 else results
+
+    def create(
+        self,
+        kind: OpDef,
+        operands: tuple[Value | None, ...],
+        attrs: Attrs,
+        regions: tuple[Region, ...] = (),
+        name: str = "",
+    ) -> tuple[Value, ...]:
+        """As `emit`, with all attributes given, and all results as a tuple."""
+        try:
+            types = kind.infer(operands, attrs, regions)
+        except UserError as error:
+            raise error.at(self.loc) from None
+        results = tuple([Value(type, name) for type in types])
+        self._open[-1].append(Op(kind, operands, attrs, results, regions, self.loc))
+        return results
 
     @property
     def in_region(self) -> bool:

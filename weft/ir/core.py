@@ -46,12 +46,13 @@ class Value:
 class Region:
     """Arguments and operations; the last operation is the terminator."""
 
-    __slots__ = ("_every", "args", "ops")
+    __slots__ = ("_every", "_kinds", "args", "ops")
 
     def __init__(self, args: tuple[Value, ...], ops: tuple[Op, ...]) -> None:
         self.args: Final = args
         self.ops: Final = ops
         self._every: tuple[Op, ...] = ()
+        self._kinds: frozenset[OpDef] = frozenset()
 
     @property
     def every(self) -> tuple[Op, ...]:
@@ -59,6 +60,13 @@ class Region:
         if not self._every:
             self._every = _every(self.ops)
         return self._every
+
+    @property
+    def kinds(self) -> frozenset[OpDef]:
+        """The kinds of all these operations: most passes have nothing to do in a kernel without some of them."""
+        if not self._kinds:
+            self._kinds = frozenset([op.kind for op in self.every])
+        return self._kinds
 
     @property
     def terminator(self) -> Op:
@@ -168,11 +176,12 @@ class OpDef:
 
     def infer(self, operands: tuple[Value | None, ...], attrs: Attrs, regions: tuple[Region, ...]) -> tuple[Type, ...]:
         """Result types, by the typing rule. Raises what the rule raises."""
-        if self.variadic_region is not None:
+        if not regions:
+            types = self.rule(*operands, **attrs)
+        elif self.variadic_region is not None:
             types = self.rule(*operands, *regions, **attrs)
         else:
-            inner = dict(zip(self.regions, regions, strict=True)) if regions else {}
-            types = self.rule(*operands, **attrs, **inner)
+            types = self.rule(*operands, **attrs, **dict(zip(self.regions, regions, strict=True)))
         if types is None:
             return ()
         return types if isinstance(types, tuple) else (types,)

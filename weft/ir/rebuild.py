@@ -34,24 +34,24 @@ class Rebuilder(Builder):
         self.rule = rule
         self.number = number
         self.env: dict[Value, Value] = {}
-        self._numbers: list[dict[Any, Value]] = [{}]
+        self._numbers: list[dict[Any, tuple[Value, ...]]] = [{}]
 
-    def emit(
-        self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
-    ) -> Any:
-        """As `Builder.emit`; for a pure operation equal to one in scope it returns the earlier result."""
+    def create(
+        self, kind: OpDef, operands: Operands, attrs: Attrs, regions: tuple[Region, ...] = (), name: str = ""
+    ) -> tuple[Value, ...]:
+        """As `Builder.create`; for a pure operation equal to one in scope it returns the earlier result."""
         if not (self.number and kind.pure):
-            return super().emit(kind, *operands, regions=regions, name=name, **attrs)
-        full: dict[str, Any] = {**kind.defaults, **attrs}
-        key: tuple[Any, ...] = (kind, operands, tuple([(k, v.__class__, _distinct(v)) for k, v in full.items()]))
+            return super().create(kind, operands, attrs, regions, name)
+        given = [attrs[each] for each in kind.attributes]
+        key = (kind, operands, tuple([(value.__class__, _distinct(value)) for value in given]) if given else ())
         for scope in reversed(self._numbers):
             if key in scope:
                 return scope[key]
-        result = super().emit(kind, *operands, regions=regions, name=name, **full)
+        results = super().create(kind, operands, attrs, regions, name)
         # Tiles with unresolved layouts are not numbered, since they may be resolved to different layouts.
-        if isinstance(result, Value) and getattr(result.type, "resolved", True):
-            self._numbers[-1][key] = result
-        return result
+        if len(results) == 1 and getattr(results[0].type, "resolved", True):
+            self._numbers[-1][key] = results
+        return results
 
     def mapped(self, value: Value | None) -> Value | None:
         """The new value of an old one."""
@@ -93,15 +93,10 @@ class Rebuilder(Builder):
 
     def keep(self, op: Op, operands: Operands) -> tuple[Value, ...]:
         """Emit the operation unchanged on new operands, with its regions rewritten."""
-        regions = tuple(self.copy_region(region) for region in op.regions)
+        regions = tuple([self.copy_region(region) for region in op.regions])
         self.loc = op.loc
-        name = op.results[0].name if op.results else ""
-        made = self.emit(op.kind, *operands, regions=regions, name=name, **op.attrs)
-        if made is None:
-            return ()
-        if isinstance(made, Value):
-            return (made,)
-        for new, old in zip(made, op.results, strict=True):
+        made = self.create(op.kind, operands, op.attrs, regions, op.results[0].name if op.results else "")
+        for new, old in zip(made[1:], op.results[1:], strict=True):
             new.name = old.name
         return made
 

@@ -32,7 +32,7 @@ def check_accumulators(func: Func, target: Target) -> Func:
     """Check a function in tile IR. Raises CompilationError: accumulator-in-flight, accumulator-kept.
 
     Warns (accumulator-registers, a `PerformanceWarning`) if accumulators leave too few registers for everything else."""
-    if any(op.kind in PRODUCTS for op in walk(func.body)):
+    if not func.body.kinds.isdisjoint(PRODUCTS):
         Flow(func, _Refuse())
         _check_registers(func, target)
     return func
@@ -40,7 +40,7 @@ def check_accumulators(func: Func, target: Target) -> Func:
 
 def check_moves(func: Func) -> Func:
     """Check a function with registers assigned. Raises CompilationError (accumulator-moved)."""
-    if any(op.kind in PRODUCTS for op in walk(func.body)):
+    if not func.body.kinds.isdisjoint(PRODUCTS):
         Flow(func, _Stay(func.attrs.storage))
     return func
 

@@ -21,7 +21,7 @@ def combine(lo: Lowering, region: Region, earlier: Values, later: Values) -> Val
     ones. A function with control flow or side effects is kept as the region of a `map_elements`."""
     arguments = [*earlier, *later]
     if any(op.regions or not (op.kind.pure or op.kind.terminator) for op in region.ops):
-        return list(lo.emit_all(elements.map_elements, *arguments, regions=(lo.copy_region(region),), pack=1))
+        return list(lo.create(elements.map_elements, tuple(arguments), {"pack": 1}, (lo.copy_region(region),)))
     lo.env.update(zip(region.args, arguments, strict=True))
     for op in region.ops[:-1]:
         _apply(lo, op)
@@ -39,7 +39,7 @@ def _apply(lo: Lowering, op: Op) -> None:
     counts = [v.type.count for v in operands if isinstance(v.type, RegsType)]
     if counts:
         operands = [_as_array(lo, value, counts[0]) for value in operands]
-    for result, value in zip(op.results, lo.emit_all(op.kind, *operands, **op.attrs), strict=True):
+    for result, value in zip(op.results, lo.create(op.kind, tuple(operands), op.attrs), strict=True):
         lo.env[result] = value
 
 

@@ -17,7 +17,7 @@ from weft.ir.types import DType, TileType, Type
 from weft.ops import arith, control, hints, memory, tile
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Equal:
     """All registers of a thread are equal. `scalar`: the lowered form is a `Splat`; otherwise it is an affine base."""
 
@@ -52,7 +52,7 @@ class Roots(Values[Root, None]):
 
     def join(self, value: Value, old: Root, new: Root, number: int) -> Root:
         """Values with different roots join to a root of their own."""
-        return old if old == new else value
+        return old if old is new else value
 
     def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> Root | None:
         """Only a `for` carries bases, and only of integer and pointer tiles."""
@@ -62,21 +62,23 @@ class Roots(Values[Root, None]):
         if op.kind is not control.for_ or not is_index(t):
             return target
         root = self.of(value)
-        return BASE if root == SPLAT else root
+        return BASE if root is SPLAT else root
 
     def _root(self, op: Op, result: Value) -> Root:
+        if op.kind is tile.splat:
+            return SPLAT
         roots = [self.of(value) for value in op.uses]
-        if op.kind is tile.splat or (op.kind.elementwise and all(root == SPLAT for root in roots)):
+        if op.kind.elementwise and all(root is SPLAT for root in roots):
             return SPLAT
         if op.kind is hints.axes:
             return roots[0]
         if op.kind in _SHAPES or op.kind is tile.convert:
-            return roots[0] if roots[0] == SPLAT or (roots[0] == BASE and op.kind in _SHAPES) else result
+            return roots[0] if roots[0] is SPLAT or (roots[0] is BASE and op.kind in _SHAPES) else result
         if op.kind not in _SUMS:
             return result
         lhs, rhs = roots
         if isinstance(rhs, Equal):
-            return lhs if not isinstance(lhs, Equal) else SPLAT if lhs == rhs == SPLAT else BASE
+            return lhs if not isinstance(lhs, Equal) else SPLAT if lhs is rhs is SPLAT else BASE
         return rhs if isinstance(lhs, Equal) and op.kind is arith.add else result
 
 

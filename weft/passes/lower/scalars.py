@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from weft.analysis.facts.rules import RULES
 from weft.analysis.facts.scalar import Scalar
 from weft.analysis.facts.words import step_of, unknown, word_of
 from weft.ir.build import OpenRegion
-from weft.ir.core import Func, OpDef, Region, Value
-from weft.ir.rebuild import Rebuilder
+from weft.ir.core import Attrs, Func, OpDef, Region, Value
+from weft.ir.rebuild import Operands, Rebuilder
 from weft.ir.types import DType, ScalarType, int32, wrap
 from weft.layout import WARP_SIZE
 from weft.ops import arith, cluster, program
@@ -42,16 +41,16 @@ class Scalars(Rebuilder):
         self.num_ctas = func.attrs.num_ctas
         self.block_bits = self.num_ctas.bit_length() - 1
 
-    def emit(
-        self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
-    ) -> Any:
-        """As `Rebuilder.emit`; also records constants and the facts of scalar results."""
-        result = super().emit(kind, *operands, regions=regions, name=name, **attrs)
-        if kind in RULES and isinstance(result.type, ScalarType) and result not in self.numbers:
-            self._note(result)
+    def create(
+        self, kind: OpDef, operands: Operands, attrs: Attrs, regions: tuple[Region, ...] = (), name: str = ""
+    ) -> tuple[Value, ...]:
+        """As `Rebuilder.create`; also records constants and the facts of scalar results."""
+        results = super().create(kind, operands, attrs, regions, name)
+        if kind in RULES and isinstance(results[0].type, ScalarType) and results[0] not in self.numbers:
+            self._note(results[0])
             if kind is arith.constant:
-                self.constants[result] = attrs["value"]
-        return result
+                self.constants[results[0]] = attrs["value"]
+        return results
 
     def _note(self, result: Value) -> None:
         """Record the facts of an integer if its operation is new; value numbering may have returned an older result."""
@@ -111,15 +110,6 @@ class Scalars(Rebuilder):
         finally:
             self._numbers.pop()
             self._open.pop()
-
-    def emit_all(
-        self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), **attrs: Any
-    ) -> tuple[Value, ...]:
-        """As `emit`, with the results always as a tuple."""
-        made = self.emit(kind, *operands, regions=regions, **attrs)
-        if made is None:
-            return ()
-        return (made,) if isinstance(made, Value) else made
 
     # Scalar arithmetic, with constant folding.
 

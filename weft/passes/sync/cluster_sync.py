@@ -41,7 +41,8 @@ def cluster_sync(func: Func) -> Func:
 
 def _crosses(outer: Op, blocks: int) -> bool:
     """Whether an operation of the outermost region, or one nested in it, accesses other blocks' memory."""
-    return any(_reaches(op, blocks) for op in (outer, *(inner for region in outer.regions for inner in walk(region))))
+    inside = (inner for region in outer.regions for inner in walk(region))
+    return any(_reaches(op, blocks) for op in (outer, *inside) if op.effects)
 
 
 def _reaches(op: Op, blocks: int) -> bool:

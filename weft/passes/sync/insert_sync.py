@@ -74,7 +74,7 @@ def insert_sync(func: Func) -> Func:
 
     With `sync="explicit"`, raises CompilationError (sync-fence) if one of the author's buffers needs a fence.
     """
-    if func.attrs.stage == "tile" and not _uses_memory(func):
+    if not _needs_order(func):
         return func
     while True:
         inserter = _Inserter(func)
@@ -96,8 +96,15 @@ def unneeded(func: Func) -> list[Op]:
     return [op for op, needed in observer.needed.items() if not needed and (op.kind is sync.barrier or op not in apart)]
 
 
-def _uses_memory(func: Func) -> bool:
-    return any(effect.space in ("shared", "tensor") for op in walk(func.body) for effect in op.effects)
+def _needs_order(func: Func) -> bool:
+    """Whether an operation accesses shared or tensor memory, or in lowered IR synchronises."""
+    effects = (effect for op in walk(func.body) for effect in op.effects)
+    if func.attrs.stage == "tile":
+        return any(effect.space in ("shared", "tensor") for effect in effects)
+    return any(
+        effect.space in ("shared", "tensor") or effect.kind not in ("read", "write") or effect.order
+        for effect in effects
+    )
 
 
 @dataclass(frozen=True, slots=True)

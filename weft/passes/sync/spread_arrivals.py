@@ -29,6 +29,8 @@ from weft.passes.tile.partition_plan import specialisations
 
 def spread_arrivals(func: Func) -> Func:
     """The function with `each_warp` arrivals and matching mbarrier counts; unchanged if no arrival can be spread."""
+    if mbarrier.arrive not in func.body.kinds:
+        return func
     changed: dict[Op, Attrs] = {}
     for group in _groups(func):
         if group.spreads:

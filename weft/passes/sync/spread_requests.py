@@ -31,9 +31,10 @@ _LOADS = (tma.load, tma.load_im2col)
 
 def spread_requests(func: Func) -> Func:
     """The function with `issuers` set on loads of several instructions; unchanged if there are none."""
-    ops = list(run_by(func))
-    if func.attrs.num_ctas > 1 or any(op.kind is tma.make_descriptor for op, _ in ops):
+    kinds = func.body.kinds
+    if func.attrs.num_ctas > 1 or kinds.isdisjoint(_LOADS) or tma.make_descriptor in kinds:
         return func
+    ops = list(run_by(func))
     warps = {op: count for op, count in ops if op.kind in _LOADS and count > 1}
     changed: dict[Op, Attrs] = {}
     for row in _rows([func.body, *(region for op, _ in ops for region in op.regions)]) if warps else ():

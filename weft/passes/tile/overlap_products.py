@@ -20,6 +20,8 @@ from weft.ops import mma
 
 def overlap_products(func: Func) -> Func:
     """The function, in tile IR, with such waits moved past the wgmmas; unchanged if there are none."""
+    if mma.warpgroup_wait not in func.body.kinds:
+        return func
     uses = Counter(value for op in walk(func.body) for value in op.uses)
     behind = {product: wait for product, wait in _pairs(func.body) if _only_hands_on(wait, product, uses)}
     if not behind:

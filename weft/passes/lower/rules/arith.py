@@ -7,8 +7,6 @@ arith.add %x, %y                              -->    one addition per register  
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DType, ScalarType, TileType, Type, float32, int32, wrap
 from weft.ops import arith, regs
@@ -20,20 +18,17 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 def elementwise(lo: Lowering, op: Op) -> None:
     """The default rule: one scalar operation if all operands are uniform, else an operation on register arrays."""
-    tiles = [lo.form(v) if isinstance(v.type, TileType) else None for v in op.uses]
-    attrs: dict[str, Any] = {k: _lowered_type(v) if k == "type" else v for k, v in op.attrs.items()}
-    if op.kind.pure and attrs.get("pack", 1) == 1 and all(isinstance(form, Splat | None) for form in tiles):
+    tiles = [lo.forms.get(v) for v in op.uses]
+    attrs = op.attrs
+    if isinstance(type := attrs.get("type"), TileType):
+        attrs = {**attrs, "type": ScalarType(type.element)}
+    if op.kind.pure and attrs.get("pack", 1) == 1 and all(form is None or isinstance(form, Splat) for form in tiles):
         scalars = [f.value if isinstance(f, Splat) else lo.scalar(v) for f, v in zip(tiles, op.uses, strict=True)]
-        made = lo.emit_all(op.kind, *scalars, name=op.results[0].name, **attrs)
-        lo.define(op, *(Splat(value, _count(result.type)) for value, result in zip(made, op.results, strict=True)))
+        made = lo.create(op.kind, tuple(scalars), attrs, (), op.results[0].name)
+        lo.define(op, *[Splat(value, _count(result.type)) for value, result in zip(made, op.results, strict=True)])
         return
     operands = [lo.array(f) if f is not None else lo.scalar(v) for f, v in zip(tiles, op.uses, strict=True)]
-    made = lo.emit_all(op.kind, *operands, **attrs)
-    lo.define(op, *(Array(value) for value in made))
-
-
-def _lowered_type(type: Type) -> Type:
-    return ScalarType(type.element) if isinstance(type, TileType) else type
+    lo.define(op, *map(Array, lo.create(op.kind, tuple(operands), attrs)))
 
 
 def _count(type: Type) -> int:

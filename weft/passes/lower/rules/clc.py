@@ -29,7 +29,7 @@ def load(lo: Lowering, op: Op) -> None:
     """Every thread loads the response."""
     _require(lo, op)
     (result,) = op.uses
-    halves = lo.emit_all(op.kind, view(lo, result))
+    halves = lo.create(op.kind, (view(lo, result),), op.attrs)
     for old, new in zip(op.results, halves, strict=True):
         new.name = old.name
         lo.env[old] = new

@@ -118,7 +118,7 @@ def structured(lo: Lowering, op: Op) -> None:
             lo.emit(end.kind, *handed(number, end.operands))
         made.append(body.done)
     lo.loc = op.loc
-    results = lo.emit_all(op.kind, *handed(None, op.operands), regions=tuple(made), **op.attrs)
+    results = lo.create(op.kind, tuple(handed(None, op.operands)), op.attrs, tuple(made))
     for old, new in zip(op.results, results, strict=True):
         new.name = old.name
         _enter(lo, old, carried[old], new)

@@ -17,7 +17,7 @@ def map_elements(lo: Lowering, op: Op) -> None:
     arrays = [lo.array(lo.form(value)) for value in op.uses]
     body = lo.copy_region(op.regions[0])
     lo.loc = op.loc
-    results = lo.emit_all(elements.map_elements, *arrays, regions=(body,), **op.attrs)
+    results = lo.create(elements.map_elements, tuple(arrays), op.attrs, (body,))
     lo.define(op, *(Array(value) for value in results))
 
 

@@ -116,7 +116,7 @@ def warpgroup_wait(lo: Lowering, op: Op) -> None:
         else:
             lo.forms[result] = lo.form(value)
     arrays = [lo.array(lo.form(value)) for value, _ in through]
-    made = lo.emit_all(mma.warpgroup_wait, *arrays, **op.attrs)
+    made = lo.create(mma.warpgroup_wait, tuple(arrays), op.attrs)
     for (_, result), new in zip(through, made, strict=True):
         new.name = result.name
         lo.forms[result] = Array(new)
