@@ -127,6 +127,8 @@ def _needs(op: Op) -> Scope:
 
 
 def _check(op: Op, standing: Control) -> None:
+    if standing.scope == BLOCK:
+        return
     needs = _needs(op)
     if SCOPES.index(standing.scope) <= SCOPES.index(needs):
         return
@@ -141,10 +143,13 @@ def _check(op: Op, standing: Control) -> None:
 def _check_operands(op: Op, analysis: _Analysis) -> None:
     """Handles must be block-uniform, and so must scalars of operations that run once per block, such as TMA coordinates and
     phases of mbarriers."""
+    if op.kind.terminator:
+        return
     once = op.kind.needs == BLOCK and not op.regions
     for value in op.uses:
-        one = isinstance(value.type, HANDLES) or (once and isinstance(value.type, ScalarType))
-        if one and not op.kind.terminator and analysis.known[value] != lanes.BLOCK:
+        if analysis.known[value] == lanes.BLOCK:
+            continue
+        if isinstance(value.type, HANDLES) or (once and isinstance(value.type, ScalarType)):
             name = repr(value.name) if value.name else f"a value of {value.type}"
             raise fail(OPERAND_SCOPE, loc=op.loc, what=op.name, value=name, scope=scope_of(analysis.known[value]))
 
@@ -220,7 +225,8 @@ class _Analysis(Values[Spread, Control]):
 
     def _set(self, values: Iterable[Value], spread: Spread) -> None:
         """Give several values the same spread."""
-        self.known.update((value, _of_type(value.type, spread)) for value in values)
+        for value in values:
+            self.known[value] = _of_type(value.type, spread)
 
     def _values(self) -> ValueFacts:
         """The facts of the function's integers, which few functions need here."""

@@ -9,7 +9,7 @@ not copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from weft.analysis.flow import STRUCTURED, decides, joints, reach, with_ops, with_regions, without
 from weft.ir.core import Func, Op, Region, Value, walk
@@ -39,10 +39,9 @@ class _Needs:
 
     def __init__(self, func: Func) -> None:
         self.ops = walk(func.body)
-        self.owners: dict[Op | Value, Op] = {}
+        self.owners: dict[Op | Value, Op] = {result: op for op in self.ops for result in op.results}
         self.sources: dict[Value, tuple[Value, ...]] = {}
         for op in self.ops:
-            self.owners.update(dict.fromkeys(op.results, op))
             for region in op.regions:
                 self.owners.update(dict.fromkeys((*region.args, *region.ops), op))
             for joint in joints(op):
@@ -54,17 +53,15 @@ class _Needs:
         """The live operations and values."""
         return reach((op for op in self.ops if _has_effect(op)), self._needed)
 
-    def _needed(self, one: Op | Value) -> Iterator[Op | Value]:
-        if one in self.owners:
-            yield self.owners[one]
+    def _needed(self, one: Op | Value) -> Sequence[Op | Value]:
+        owner = self.owners.get(one)
+        owners = () if owner is None else (owner,)
         if isinstance(one, Value):
-            yield from self.sources.get(one, ())
-        elif one.kind in STRUCTURED:
-            yield from decides(one)
-        else:
-            yield from one.uses
-            for region in one.regions:
-                yield from region.terminator.uses
+            return (*owners, *self.sources.get(one, ()))
+        if one.kind in STRUCTURED:
+            return (*owners, *decides(one))
+        ends = [value for region in one.regions for value in region.terminator.uses]
+        return (*owners, *one.uses, *ends)
 
 
 def _has_effect(op: Op) -> bool:

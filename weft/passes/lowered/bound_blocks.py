@@ -33,11 +33,12 @@ def bound_blocks(func: Func, target: Target) -> Func:
     if func.attrs.total_warps is not None:
         return func.with_attrs(min_blocks=1)
     warps = func.attrs.num_warps
-    inline = {result for op in walk(func.body) if op.kind in _INLINE for result in op.results}
-    single = {result for op in walk(func.body) if op.attrs.get("vec") == 1 for result in op.results}
-    peak = Pressure(lambda value: 0 if value in inline else _registers(value, value in single)).peak(
-        func.body, func.params
-    )
+    sizes = {
+        result: 0 if op.kind in _INLINE else _registers(result, op.attrs.get("vec") == 1)
+        for op in walk(func.body)
+        for result in op.results
+    }
+    peak = Pressure(lambda value: sizes[value] if value in sizes else _registers(value)).peak(func.body, func.params)
     if peak < ENOUGH:
         return func
     blocks = target.registers_per_sm // (warps * target.warp_size * max(peak + SPARE, LEAST))
@@ -60,14 +61,16 @@ class Pressure:
         live = own & set(region.terminator.uses)
         highest = held = self._size(live)
         for op in reversed(region.ops[:-1]):
-            free = own & self._from_outside(op)
-            kept = [result for result in op.results if result in live]
-            dead = held - self._size(kept)
+            needed = own.intersection(op.uses)
+            dead = held - self._size(live.intersection(op.results))
             highest = max(highest, dead + self._size(op.results) + self._size(_copied(op, own, live)))
-            for inner in op.regions:
-                highest = max(highest, dead + self._size(free - live) + self.peak(inner))
-            live.difference_update(kept)
-            needed = (free | own.intersection(op.uses)) - live
+            if op.regions:
+                free = own & self._from_outside(op)
+                outside = dead + self._size(free - live)
+                highest = max([highest, *[outside + self.peak(inner) for inner in op.regions]])
+                needed |= free
+            live.difference_update(op.results)
+            needed -= live
             live |= needed
             held = dead + self._size(needed)
         return highest
@@ -100,7 +103,7 @@ def _copied(op: Op, own: set[Value], after: set[Value]) -> set[Value]:
     return {value for value in held if value is not None and (value in after or value not in own)}
 
 
-def _registers(value: Value, single: bool) -> int:
+def _registers(value: Value, single: bool = False) -> int:
     """The number of registers of a value. Elements below 32 bits are packed unless they are loaded one at a time (`single`)."""
     if isinstance(value.type, SharedArrayType):
         return 0
