@@ -18,9 +18,11 @@ Kind = Literal["bool", "int", "uint", "float"]
 Space = Literal["global", "shared"]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DType:
-    """An element type: public name, code in IR text, kind, storage bits, and for floats the stored mantissa bits."""
+    """An element type: public name, code in IR text, kind, storage bits, and for floats the stored mantissa bits.
+
+    Each exists once, as the constant of this module with its name, and so is compared by identity; copies of it are itself."""
 
     name: str
     code: str
@@ -33,6 +35,9 @@ class DType:
 
     def __str__(self) -> str:
         return self.code
+
+    def __reduce__(self) -> str:
+        return self.name
 
     @property
     def primitive_bitwidth(self) -> int:

@@ -202,6 +202,7 @@ class Frame:
     env: Env
     loops: tuple[bool, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    locs: dict[ast.stmt | ast.expr, Loc] = field(default_factory=dict["ast.stmt | ast.expr", Loc])
 
     @property
     def builder(self) -> Builder:
@@ -210,10 +211,11 @@ class Frame:
 
     def at(self, node: ast.stmt | ast.expr) -> Loc:
         """The location of a node, with the call that inlined this function."""
-        source = self.source
-        return Loc(
-            source.file, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, source.name, self.caller
-        )
+        found = self.locs.get(node)
+        if found is None:
+            source, end = self.source, (node.end_lineno, node.end_col_offset)
+            self.locs[node] = found = Loc(source.file, node.lineno, node.col_offset, *end, source.name, self.caller)
+        return found
 
     def mark(self, node: ast.stmt | ast.expr) -> Loc:
         """Set the node's location on the operations that are built next. Returns it."""

@@ -44,7 +44,7 @@ class Method:
 def name(frame: Frame, node: ast.Name) -> Any:
     """A name: the local variable, else the closure cell, global or builtin."""
     if node.id in frame.env:
-        return local(frame, node.id, frame.at(node))
+        return local(frame, node)
     if node.id in frame.source.locals:
         raise fail(errors.UNASSIGNED, loc=frame.at(node), name=node.id, function=frame.source.name)
     return outer(frame, node)
@@ -60,12 +60,12 @@ def attribute_of(frame: Frame, node: ast.Attribute) -> Any:
     return attribute(frame, owner, node.attr)
 
 
-def local(frame: Frame, name: str, reader: Loc) -> Any:
+def local(frame: Frame, node: ast.Name) -> Any:
     """The value of an assigned name. The first read of a name without a value raises its error, later reads are skipped."""
-    value = frame.env[name].value
+    value, loc = frame.env[node.id]
     if isinstance(value, Unusable):
-        frame.bind(name, POISON, frame.env[name].loc)
-        raise value.error(reader)
+        frame.bind(node.id, POISON, loc)
+        raise value.error(frame.at(node))
     return value
 
 

@@ -98,7 +98,7 @@ def _current(frame: Frame, target: ast.Name | ast.Attribute) -> Any:
     if isinstance(target, ast.Attribute):
         return attribute(frame, frame.value(target.value), target.attr)
     if target.id in frame.env:
-        return local(frame, target.id, frame.at(target))
+        return local(frame, target)
     raise fail(errors.UNASSIGNED, loc=frame.at(target), name=target.id, function=frame.source.name)
 
 

@@ -14,7 +14,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import thread as thread_errors
 from weft.errors.memory import SHARED_HANDLE_OPERAND
-from weft.ir.types import DType, Element, RegsType, ScalarType, Type, tile_type
+from weft.ir.types import DType, Element, RegsType, ScalarType, TileType, Type, tile_type
 from weft.language.runtime_value import RuntimeValue, name_of
 from weft.language.tensor import Number, apply, tensor
 from weft.layout import AutoLayout, DistributedLayout
@@ -53,6 +53,9 @@ def common_form(what: str, operands: Sequence[object]) -> AnyForm:
     if not tiles:
         return None
     first = tiles[0]
+    form = first.handle.type
+    if isinstance(form, TileType) and all(_alike(form, x.handle.type) for x in tiles[1:]):
+        return TileForm(form.shape, form.layout)
     if any(isinstance(x.handle.type, RegsType) for x in tiles):
         return _vector_form(what, tiles)
     shape, owner = tuple(first.shape), first
@@ -64,6 +67,11 @@ def common_form(what: str, operands: Sequence[object]) -> AnyForm:
     for x in tiles:
         _check_layout(what, TileForm(shape, layout), owner, x)
     return TileForm(shape, layout)
+
+
+def _alike(form: TileType, type: Type) -> bool:
+    """Whether a type is a tile's of the same shape and layout, which needs no broadcast."""
+    return type is form or (isinstance(type, TileType) and type.shape == form.shape and type.layout == form.layout)
 
 
 def _vector_form(what: str, operands: Sequence[tensor]) -> VectorForm:
@@ -85,9 +93,10 @@ def fit(x: tensor, form: AnyForm) -> tensor:
         return apply(regs.splat, x, count=form.size) if x.is_scalar else x
     if x.is_scalar:
         return apply(tile.splat, x, shape=form.shape, layout=form.layout)
-    if not x.tile.resolved and x.layout != form.layout:
+    type = x.tile
+    if not type.resolved and type.layout != form.layout:
         x = apply(tile.set_layout, x, layout=form.layout)
-    return x if x.tile.shape == form.shape else apply(tile.broadcast, x, shape=form.shape)
+    return x if type.shape == form.shape else apply(tile.broadcast, x, shape=form.shape)
 
 
 def constant(value: Number | RuntimeValue, dtype: DType, form: AnyForm = None) -> tensor:

@@ -57,7 +57,7 @@ def literal_dtype(value: Number) -> DType:
 
 def promote(a: DType, b: DType) -> DType:
     """The common type of two run-time operands; promotion is commutative."""
-    if a == b:
+    if a is b:
         return a
     if a.is_floating() or b.is_floating():
         return _promote_floats(a, b)
@@ -78,7 +78,7 @@ def _promote_floats(a: DType, b: DType) -> DType:
 def common_dtype(what: str, operands: Sequence[Any]) -> DType:
     """The promoted type of the operands of an operation called `what`. Pointers are rejected (language-pointer-operand)."""
     run_time = [number_dtype(what, x) for x in operands if isinstance(x, tensor)]
-    weak = [literal_dtype(x) for x in operands if is_number(what, x)]
+    weak = [literal_dtype(x) for x in operands if not isinstance(x, tensor) and is_number(what, x)]
     if not run_time:
         return reduce(promote, weak)
     dtype = reduce(promote, run_time)
@@ -117,7 +117,7 @@ def number_dtype(what: str, x: tensor) -> DType:
 def unify(what: str, *operands: Any, dtype: Element) -> tuple[tensor, ...]:
     """All operands converted to one element type, shape and layout: cast, splat and broadcast as `common_form` says."""
     form = common_form(what, operands)
-    return tuple(place(x, dtype, form) for x in operands)
+    return tuple([place(x, dtype, form) for x in operands])
 
 
 def place(x: Any, dtype: Element, form: AnyForm) -> tensor:

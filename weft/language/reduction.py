@@ -187,7 +187,7 @@ def _reduce(
 def _along(inputs: tuple[tensor, ...], axis: int, combine: Combine, any_order: bool) -> tuple[tensor, ...]:
     """`any_order`: the function is commutative, although its operations do not prove it."""
     region = combine_region("reduce", inputs, combine)
-    return apply_many(tile.reduce, inputs, axis=axis, in_order=not (any_order or commutes(region)), regions=(region,))
+    return apply_many(tile.reduce, inputs, (region,), axis=axis, in_order=not (any_order or commutes(region)))
 
 
 def _restored(result: tensor, input: tensor, axis: int) -> tensor:

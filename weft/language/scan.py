@@ -100,7 +100,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
         outputs = [to_tensor(x) for x in parts_of(call(*map(tensor, body.args)))]
         _check_outputs(outputs, count)
         builder.emit(control.yield_, *(x.handle for x in outputs))
-    results = apply_many(elements.map_elements, tiles, pack=count, regions=(body.done,))
+    results = apply_many(elements.map_elements, tiles, (body.done,), pack=count)
     return results[0] if len(results) == 1 else results
 
 
@@ -130,7 +130,7 @@ def _scan(inputs: tuple[tensor, ...], axis: int, combine: Any, reverse: bool) ->
     tiles = tuple(fit(x, form) for x in inputs)
     position = shape.check_axis(axis, tiles[0].rank)
     region = combine_region("associative_scan", tiles, combine)
-    return apply_many(tile.scan, tiles, axis=position, reverse=bool(reverse), regions=(region,))
+    return apply_many(tile.scan, tiles, (region,), axis=position, reverse=bool(reverse))
 
 
 def _check_outputs(outputs: list[tensor], pack: int) -> None:

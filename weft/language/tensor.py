@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors.tensor_cores import MMA_IN_FLIGHT
-from weft.ir.core import OpDef, Value
+from weft.ir.core import OpDef, Region
 from weft.ir.types import DType, Element, Pointer, ScalarType, TileType
 from weft.language.context import current
 from weft.language.dtypes import distributed_type
@@ -381,15 +381,14 @@ def apply(kind: OpDef, /, *operands: RuntimeValue | None, **attrs: Any) -> tenso
     return result
 
 
-def apply_many(kind: OpDef, operands: Iterable[RuntimeValue | None], /, **attrs: Any) -> tuple[tensor, ...]:
+def apply_many(
+    kind: OpDef, operands: Iterable[RuntimeValue | None], regions: tuple[Region, ...] = (), /, **attrs: Any
+) -> tuple[tensor, ...]:
     """Emit an operation with any number of results and wrap them. Raises mma-in-flight for an operand in flight."""
     operands = tuple(operands)
     check_ready(operands)
-    handles = [None if operand is None else operand.handle for operand in operands]
-    made: Value | tuple[Value, ...] | None = current().builder.emit(kind, *handles, **attrs)
-    if made is None:
-        return ()
-    return tuple(map(wrap, made)) if isinstance(made, tuple) else (wrap(made),)
+    handles = tuple([None if operand is None else operand.handle for operand in operands])
+    return tuple(map(wrap, current().builder.create(kind, handles, {**kind.defaults, **attrs}, regions)))
 
 
 def check_ready(operands: Iterable[RuntimeValue | None]) -> None:
