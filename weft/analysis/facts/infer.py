@@ -118,7 +118,7 @@ class ValueFacts:
                 open_.pop()
                 continue
             op = made.get(value)
-            needed = self._sources(value) if op is None else [v for v in op.operands if v is not None]
+            needed = self._sources(value) if op is None else op.uses
             missing = [v for v in needed if v not in known]
             if missing:
                 open_ += missing
@@ -137,7 +137,7 @@ class ValueFacts:
     def _sources(self, value: Value) -> Sequence[Value]:
         """The values that a phi or a loop counter depends on."""
         loop = self._counters.get(value)
-        return self._handed.get(value, ()) if loop is None else list(loop.uses)[:3]
+        return self._handed.get(value, ()) if loop is None else loop.uses[:3]
 
     def _flows_in(self, value: Value, given: list[Facts]) -> None:
         loop, carrying = self._counters.get(value), self._loops.get(value)
