@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import weft
 from tests.kernels.harness import Viewed, poison, random, same
 from weft import language as gl
+from weft.errors import UserError
 
 SHARED, LOCAL = gl.AddressSpace.SHARED, gl.AddressSpace.LOCAL
 ROWS = gl.Layout.row_major(8, 8)
@@ -75,3 +77,64 @@ def test_tiles_of_a_buffer_one_after_another(run, rng):
     run(weighted, 2, Viewed(out), x, tiles, block=32)
     sums = (x * np.array([1, 2, 3, 4])).sum(axis=2)
     same(out, np.stack([sums[0::2].sum(axis=0), sums[1::2].sum(axis=0)]).astype(np.float32))
+
+
+@weft.jit
+def by_some(out, x, AXES: gl.constexpr):
+    shared = gl.stack_allocation[gl.float32, SHARED](gl.row_major[8, 16]())
+    threads: gl.constexpr = gl.Layout.row_major(2, 4)
+    gl.copy_dram_to_sram_async(
+        shared.vectorize(1, 4), x.vectorize(1, 4), threads, num_threads=gl.block_dim.x, block_dim_count=AXES
+    )
+    gl.async_copy_wait_all()
+    gl.barrier()
+    gl.copy_sram_to_dram(out.vectorize(1, 4), shared.vectorize(1, 4), threads)
+
+
+def test_threads_beyond_the_layout_copy_nothing(run, rng):
+    x, out = random(rng, np.float32, (8, 16)), poison((8, 16), np.float32)
+    run(by_some, 1, Viewed(out), Viewed(x), None, block=64)
+    same(out, x)
+    run(by_some, 1, Viewed(out), Viewed(x + 1), 1, block=(32, 1))
+    same(out, x + 1)
+
+
+def test_too_few_threads_for_a_layout():
+    @weft.jit
+    def kernel(x):
+        shared = gl.stack_allocation[gl.float32, SHARED](gl.row_major[32]())
+        gl.copy_dram_to_sram(shared, x, gl.Layout.row_major(32), num_threads=16)
+
+    with pytest.raises(UserError) as caught:
+        kernel[1](weft.LayoutTensor(np.zeros(32, np.float32)), block=64)
+    assert caught.value.code == "view-threads-few"
+
+
+@weft.jit
+def edges(out, x):
+    """Tiles of sizes that do not divide a view, and tiles inside of the stored tiles of another."""
+    i, j = gl.block_idx.y, gl.block_idx.x
+    src, dst = x.tile[8, 8](i, j), out.tile[8, 8](i, j)
+    y, z = gl.thread_idx.y, gl.thread_idx.x
+    if y < src.dim(0) and z < src.dim(1):
+        dst[y, z] = src[y, z] * 2
+
+
+@pytest.mark.parametrize("shape", [(21, 30), (8, 9), (5, 5)])
+def test_tiles_of_sizes_that_do_not_divide(run, rng, shape):
+    x, out = random(rng, np.float32, shape), poison(shape, np.float32)
+    run(edges, (-(-shape[1] // 8), -(-shape[0] // 8)), Viewed(out), Viewed(x), block=(8, 8))
+    same(out, x * 2)
+
+
+@weft.jit
+def inner_tiles(out, x):
+    k = gl.thread_idx.x
+    out.tile[2, 2](k // 4, k % 4).copy_from(x.tile[2, 2](k // 4, k % 4))
+
+
+def test_tiles_inside_of_a_mode(run, rng):
+    tiled = gl.Layout(((4, 2), (4, 2)), ((4, 32), (1, 16)))
+    x, out = random(rng, np.float32, 64), poison((8, 8), np.float32)
+    run(inner_tiles, 1, Viewed(out), Viewed(x, tiled), block=16)
+    same(out, np.asarray(weft.LayoutTensor(x, tiled)))

@@ -49,7 +49,37 @@ def test_tiles_of_a_tiled_layout_are_its_tiles():
     assert tiled.tile[16, 8](0, 1).layout == Layout(((8, 2), 8), ((8, 128), 1))
     assert tiled.tile_type[8, 8]().layout == Layout.row_major(8, 8)
     assert tiled.tile_type[8, 8]() == tile.type
-    assert "8, 16" in refused("view-tile-nested", lambda: tiled.tile[4, 8](0, 0))
+    inner = tiled.tile[4, 2](3, 5)
+    assert inner.layout == Layout((4, 2), (8, 1)) and inner.offset == tiled.layout((4, 1), (2, 1))
+    assert inner[3, 1] == tiled[7, 1, 3, 1]
+    assert "8, 16" in refused("view-tile-nested", lambda: tiled.tile[6, 8](0, 0))
+
+
+def test_a_size_that_does_not_divide_makes_masked_tiles():
+    array = np.arange(35.0).reshape(5, 7)
+    t = LayoutTensor(array)
+    edge = t.tile[4, 4](1, 1)
+    assert edge.shape == (4, 4) and (edge.dim(0), edge.dim(1)) == (1, 3) and edge.masked
+    assert np.array_equal(np.asarray(edge), array[4:, 4:]) and not t.masked
+    refused("view-index", lambda: edge[1, 0])
+    edge.fill(-1)
+    assert (array == -1).sum() == 3
+    inside = t.tile[4, 4](0, 0)
+    assert (inside.dim(0), inside.dim(1)) == (4, 4)
+    refused("view-tile-index", lambda: t.tile[4, 4](2, 0))
+    last = t.tiled_iterator(5, 4, axis=1)(0, 1)[()]
+    assert last.dim(1) == 3
+    late = view(Layout.row_major(5, 7)).tile[4, 4](Scalar("i", 1), 0)
+    assert known(late.dim(0)) == 1 and str(late.limits[0]) == "(5 - (i * 4))"
+
+
+def test_vectors_of_the_host_need_no_alignment():
+    t = LayoutTensor(np.arange(72, dtype=np.float32).reshape(4, 18)).slice[:, 1:17]()
+    assert t.vectorize[1, 4]()[2, 1].tolist() == [41, 42, 43, 44]
+    t.vectorize[1, 4]()[2, 1] = 0
+    assert t.load[4](2, 4).tolist() == [0] * 4 and t.load[2](2, 7).tolist() == [0, 45]
+    refused("view-vector-aligned", t.vectorize[1, 4]().__weft_view__)
+    assert t.vectorize[1, 1]().__weft_view__()
 
 
 def test_tiles_of_tiles():
@@ -63,7 +93,6 @@ def test_tiles_of_tiles():
 
 def test_what_is_no_tile():
     t = LayoutTensor(np.zeros((6, 8)), name="t")
-    assert "t.tile[4, 4]" in refused("view-tile-divides", lambda: t.tile[4, 4])
     refused("view-tile-rank", lambda: t.tile[4])
     refused("view-tile-rank", lambda: t.tile[2, 4](0))
     refused("view-tile-size", lambda: t.tile[0, 4])
@@ -173,8 +202,8 @@ def test_what_is_no_vector():
     t = LayoutTensor(np.zeros((6, 6), np.float32))
     refused("view-vector-divides", lambda: t.vectorize[1, 4]())
     padded = Layout((4, 2), (3, 1))
-    refused("view-vector-aligned", lambda: LayoutTensor(np.zeros(12, np.float32), padded).vectorize[4, 2]())
-    refused("view-vector-aligned", lambda: LayoutTensor(np.zeros((4, 10), np.float32)).slice[:, :8]().vectorize[1, 4]())
+    refused("view-vector-aligned", view(padded).vectorize[4, 2])
+    refused("view-vector-aligned", view(Layout.row_major(4, 10)).slice[:, :8]().vectorize[1, 4])
     masked = LayoutTensor(np.zeros((6, 6), np.float32), masked=True).tile[4, 4](1, 1)
     refused("view-vector-divides", lambda: masked.vectorize[1, 4]())
     by_rows = view(Layout.row_major(8, UNKNOWN), sizes=(8, Scalar("n", 8)), strides=(Scalar("n", 8), 1))

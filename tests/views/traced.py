@@ -97,7 +97,9 @@ class Memory:
                 assert i >= 0
                 self.values[i] = v
 
-    def copy_async(self, base, places, source, source_base, source_places, mask):
+    def copy_async(self, base, places, source, source_base, source_places, mask, active=None):
+        if active is not None and not known(active):
+            return
         self.log.append(("copy", str(base), places, mask))
         of = source.places(source_base, source_places, mask)
         for (i, _), (j, m) in zip(self.places(base, places, None), of, strict=True):

@@ -40,6 +40,24 @@ ORDER = row(
     "order {order} does not name each of the {rank} modes of {what} once",
     "list every number from 0 to {last} once",
 )
+SHAPE_DIV = row(
+    "strided-shape-div",
+    LayoutError,
+    "shape {a} cannot be divided by {b}: of two sizes one must divide the other",
+    "give sizes of at least 1 that divide one another, and as many modes on both sides",
+)
+COMPACT_ORDER = row(
+    "strided-compact-order",
+    LayoutError,
+    "order {order} does not nest like shape {shape}",
+    "give one number per size, in the same parentheses",
+)
+ALIKE = row(
+    "strided-alike",
+    LayoutError,
+    "{a} and {b} cannot be expanded alike: {one} stands opposite {other}",
+    "expand layouts of equal sizes, whose modes divide one another in the same order",
+)
 
 # The algebra.
 UNKNOWN = row(

@@ -195,12 +195,6 @@ TILE_SIZE = row(
     "{what} asks for {size!r} along axis {axis}",
     "sizes in brackets are whole numbers of at least 1, known at compile time",
 )
-TILE_DIVIDES = row(
-    "view-tile-divides",
-    ViewError,
-    "{what}: {part} does not divide the {size} elements along axis {axis} of {view}",
-    "use a size that divides it, or make the view with masked=True, whose last tiles are smaller",
-)
 TILE_NESTED = row(
     "view-tile-nested",
     ViewError,
@@ -303,14 +297,6 @@ THREADS_FEW = row(
     ViewError,
     "thread layout {threads} has {count} threads, but the block has {block}",
     "use a thread layout of at most {block} threads",
-)
-THREADS_ASYNC = row(
-    "view-threads-async",
-    ViewError,
-    "{block} threads start asynchronous copies by thread layout {threads}, which has {count}: the threads beyond it would "
-    "write zeros",
-    "use a thread layout of {block} threads, or let only some of them call: `if thread < {count}:` with thread=thread and "
-    "threads={count}",
 )
 SWIZZLE = row(
     "view-swizzle",

@@ -3,7 +3,9 @@
 `dram` is global memory, `sram` shared memory, and `local` thread-private memory. A layout of threads partitions the global or
 shared operand among the threads, as `distribute` does; the `local` operand is each thread's whole fragment. All threads of the
 block call the function, and threads beyond the layout copy nothing. `thread=` and `threads=` select other threads, such as
-those of a warp with `gl.lane_id()` and 32. The functions neither insert a barrier nor wait for an asynchronous copy.
+those of a warp with `gl.lane_id()` and 32. `num_threads=` is checked to be enough for the thread layout; with
+`block_dim_count=n` the first n axes of the block number the threads, otherwise all. The functions neither insert a barrier nor
+wait for an asynchronous copy.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, cast
 
+from weft.errors import fail
+from weft.errors import views as errors
+from weft.language import arith
 from weft.language.context import current
 from weft.language.marks import anywhere, builtin
-from weft.language.tensor import apply
+from weft.language.tensor import apply, tensor
 from weft.layout import WARP_SIZE
 from weft.ops import program
 from weft.views import copies, products
@@ -26,19 +31,34 @@ def _by_block(function: Callable[..., None]) -> Callable[..., None]:
     """The same copy, by all threads of the block by default."""
 
     @wraps(function)
-    def copy(dst: Any, src: Any, thread_layout: Any, thread: Any = None, **options: Any) -> None:
+    def copy(
+        dst: Any, src: Any, thread_layout: Any, thread: Any = None, *,
+        num_threads: int | None = None, block_dim_count: int | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         if thread is None:
-            context = current()
-            threads = context.num_warps * WARP_SIZE
-            if context.block is not None and not context.partition:
-                threads = math.prod(context.block)
-            thread, options["threads"] = apply(program.thread_id), threads
+            thread, options["threads"] = _numbered(block_dim_count)
+        elif num_threads is not None:
+            options.setdefault("threads", num_threads)
+        if num_threads is not None and num_threads < thread_layout.cosize():
+            raise fail(errors.THREADS_FEW, threads=thread_layout, count=thread_layout.cosize(), block=num_threads)
         function(dst, src, thread_layout, thread, **options)
 
     known = signature(function)
     parameters = [p.replace(default=None) if p.name == "thread" else p for p in known.parameters.values()]
+    names = ("num_threads", "block_dim_count")
+    parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="int | None") for name in names]
     cast("Any", copy).__signature__ = known.replace(parameters=parameters)
     return builtin(copy)
+
+
+def _numbered(axes: int | None) -> tuple[tensor, int]:
+    """The number of the executing thread, along the first axes of the block, and how many there are."""
+    context = current()
+    number = apply(program.thread_id)
+    if context.block is None or context.partition:
+        return number, context.num_warps * WARP_SIZE
+    count = math.prod(context.block[:axes])
+    return (number if count == math.prod(context.block) else arith.mod(number, count)), count
 
 
 copy_dram_to_sram = _by_block(copies.copy_dram_to_sram)

@@ -113,7 +113,7 @@ class KernelStorage:
 
     def copy_async(
         self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
-        mask: Sequence[Any] | None,
+        mask: Sequence[Any] | None, active: Any = None,
     ) -> None:  # fmt: skip
         """Start an asynchronous copy from a source's accesses to these. Raises thread-copy unless from global to shared
         memory."""
@@ -237,21 +237,22 @@ class SharedStorage(KernelStorage):
 
     def copy_async(
         self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
-        mask: Sequence[Any] | None,
+        mask: Sequence[Any] | None, active: Any = None,
     ) -> None:  # fmt: skip
-        """Start an asynchronous copy from accesses of global memory to these; zeros are stored where the mask is false."""
+        """Start an asynchronous copy from accesses of global memory to these; zeros are stored where the mask is false, and
+        nothing where `active` is."""
         width = places.width * self.dtype.itemsize
         if not isinstance(source, GlobalStorage) or source.dtype != self.dtype or width % COPY_BYTES:
             raise fail(errors.COPY, bytes=width, source=_elements(source), target=_elements(self))
         if places.strides:
             one_each = zip(separate(base, places, mask), separate(source_base, source_places, None), strict=True)
             for (start, place, on), (source_start, source_place, _) in one_each:
-                self.copy_async(start, place, source, source_start, source_place, on)
+                self.copy_async(start, place, source, source_start, source_place, on, active)
             return
         to, of = accesses(places, self.dtype, base), accesses(source_places, self.dtype, source_base)
         pointer, strides = advance(source.pointer, source_base), strides_of(source_places)
         apply_many(
-            async_copy.copy, (self.memory, _from(base), pointer, predicate(mask, to.times), None, *strides),
+            async_copy.copy, (self.memory, _from(base), pointer, predicate(mask, to.times), active, *strides),
             offsets=(of.const, *of.factors), places=(0,) * len(to.const), added=to.const, vec=to.vec,
         )  # fmt: skip
 

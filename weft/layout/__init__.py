@@ -23,7 +23,9 @@ from weft.layout.nested.algebra import (
     complement,
     composition,
     downcast,
+    expand_modes_alike,
     filter_layout,
+    flatten,
     left_inverse,
     make_ordered_layout,
     right_inverse,
@@ -46,7 +48,7 @@ from weft.layout.nested.divide import (
     zipped_divide_by_shape,
     zipped_product,
 )
-from weft.layout.nested.int_tuple import UNKNOWN, crd2idx, idx2crd
+from weft.layout.nested.int_tuple import UNKNOWN, compact_order, crd2idx, idx2crd, shape_div
 from weft.layout.nested.layouts import Layout, make_layout
 from weft.layout.nested.linear import from_linear, to_linear
 from weft.layout.reduction import (
@@ -118,14 +120,17 @@ __all__ = [
     "check_tile_shape",
     "coalesce",
     "coalescing",
+    "compact_order",
     "complement",
     "composition",
     "crd2idx",
     "describe",
     "downcast",
+    "expand_modes_alike",
     "filter_layout",
     "flat_divide",
     "flat_product",
+    "flatten",
     "format_layout",
     "format_layout_svg",
     "from_linear",
@@ -150,6 +155,7 @@ __all__ = [
     "raked_product",
     "register_layout",
     "right_inverse",
+    "shape_div",
     "sublayout",
     "tile_to_shape",
     "tiled_divide",

@@ -236,7 +236,8 @@ def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str, a
         raise fail(errors.LOAD_CONTIGUOUS, what=what, width=width, view=view.history, layout=view.layout)
     base = place(view, tuple(indices), [width - 1 if each == axis else 0 for each in range(view.rank)])
     each = width if alignment is None else gcd(width, _numbers_in(view, alignment, what))
-    aligned(view, each, base, [stride for mode, stride in enumerate(static) if mode != axis])
+    if view.address_space is not AddressSpace.GENERIC:
+        aligned(view, each, base, [stride for mode, stride in enumerate(static) if mode != axis])
     return base, Places(tuple(range(0, width, each)), each)
 
 

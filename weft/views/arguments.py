@@ -13,6 +13,7 @@ from weft.layout.nested.layouts import Layout
 from weft.views.history import History
 from weft.views.host import ArrayStorage
 from weft.views.modes import WIDE
+from weft.views.partition import require_alignment
 from weft.views.storage import Index, Storage
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def describe(view: LayoutTensor) -> ViewArgument:
     storage = view.storage
     if not isinstance(storage, ArrayStorage):
         raise fail(errors.OPEN, got=f"{view.history}, a view inside of a kernel,", example="")
+    require_alignment(view)
     limits = view.limits
     key = ViewKey(
         view.layout,

@@ -5,8 +5,7 @@
 `dram` is global memory, `sram` shared memory, `local` thread-private memory. A global or shared side is divided among the
 threads; a `local` side belongs to one thread as a whole. Out-of-bounds elements of masked views are not accessed; an
 asynchronous copy writes zeros for them. `thread` is the number of the calling thread and `threads` the number of calling
-threads. Threads beyond the thread layout copy nothing; asynchronous copies do not allow them. The copies wait for nothing and
-place no barrier.
+threads. Threads beyond the thread layout copy nothing. The copies wait for nothing and place no barrier.
 
 A `swizzle` permutes offsets in shared memory, counted in elements of the view.
 """
@@ -92,15 +91,14 @@ def copy_dram_to_sram_async(
     thread."""
     what = "copy_dram_to_sram_async"
     to, of = Side(dst, dst_thread_layout or thread_layout, swizzle), Side(src, thread_layout)
-    for layout in (dst_thread_layout or thread_layout, thread_layout):
-        check_layout_of_threads(layout)
-        if threads is not None and threads > layout.cosize():
-            raise fail(errors.THREADS_ASYNC, threads=layout, count=layout.cosize(), block=threads)
-    for target, source in _pairs(what, (_DRAM, _SRAM), to, of, thread, threads):
+    # A mask would make the threads that take no part write zeros.
+    active = _guard((to.threads, of.threads), dst, thread, threads)
+    for target, source in _pairs(what, (_DRAM, _SRAM), to, of, thread, True):
         check_async_width(dst, src, target.places.width)
         target.view.storage.copy_async(
-            target.view.offset, target.places, source.view.storage, source.view.offset, source.places, source.mask
-        )
+            target.view.offset, target.places, source.view.storage, source.view.offset, source.places, source.mask,
+            None if active is True else active,
+        )  # fmt: skip
 
 
 def copy_sram_to_dram(
@@ -148,7 +146,7 @@ def copy_local_to_shared(
 def _copy(
     what: str, spaces: tuple[AddressSpace, AddressSpace], to: Side, of: Side, thread: Index, threads: int | None
 ) -> None:
-    pairs = _pairs(what, spaces, to, of, thread, threads)
+    pairs = _pairs(what, spaces, to, of, thread, _guard((to.threads, of.threads), to.view, thread, threads))
     # All loads are issued before the first store, so that their latencies overlap.
     values = [source.load() for _, source in pairs]
     for (target, _), value in zip(pairs, values, strict=True):
@@ -156,12 +154,13 @@ def _copy(
 
 
 def _pairs(
-    what: str, spaces: tuple[AddressSpace, AddressSpace], to: Side, of: Side, thread: Index, threads: int | None
+    what: str, spaces: tuple[AddressSpace, AddressSpace], to: Side, of: Side, thread: Index, guard: Any
 ) -> list[tuple[Fragment, Fragment]]:
-    """The calling thread's pairs of target and source: one pair of fragments, or one per access if a swizzle scatters them."""
+    """The calling thread's pairs of target and source: one pair of fragments, or one per access if a swizzle scatters them.
+
+    `guard` is an additional condition of every access."""
     _require(what, of.view, spaces[0], spaces)
     _require(what, to.view, spaces[1], spaces)
-    guard = _guard((to.threads, of.threads), to.view, thread, threads)
     parts = [to.part(thread), of.part(thread)]
     check_source(parts[0], parts[1], what)
     fragments = [fragment.guarded(guard) for fragment in together(parts, what)]

@@ -67,7 +67,7 @@ class ArrayStorage:
 
     def copy_async(
         self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
-        mask: Sequence[Any] | None,
+        mask: Sequence[Any] | None, active: Any = None,
     ) -> None:  # fmt: skip
         """Raises ViewError (view-async-host): only kernels copy asynchronously."""
         raise fail(errors.ASYNC_HOST, view=self.describe(), space=repr(self.space))

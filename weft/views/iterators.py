@@ -13,7 +13,7 @@ from weft.views.access import dim, number, require_axis, widened
 from weft.views.construct import memory_of, over_memory, require_known
 from weft.views.history import called
 from weft.views.modes import Axis, Mode, extent, minus, offset_along
-from weft.views.partition import check_tile, limits_of, tiled_axis, tiles, whole_numbers
+from weft.views.partition import check_tile, limits_of, masked_for, tiled_axis, tiles, whole_numbers
 from weft.views.storage import Index
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ def tiled(view: LayoutTensor, *sizes: Any, axis: Any = 0) -> Callable[..., Layou
     along = require_axis(view, axis)
     what = called(view.history, "tiled_iterator", (*sizes, f"axis={along}")).removesuffix("()")
     numbers = whole_numbers(view, what, sizes)
+    view = masked_for(view, numbers)
     size = numbers[along]
     pick = tiles(view, *numbers)
     _, steps = tiled_axis(view, what, along, size)

@@ -100,7 +100,7 @@ def whole_number(what: str, size: Any, axis: int) -> int:
 
 def tiles(view: LayoutTensor, *sizes: Any) -> Callable[..., LayoutTensor]:
     """`tile` with its sizes given."""
-    inside, outside, numbers = _tiling(view, sizes)
+    view, inside, outside, numbers = _tiling(view, sizes)
 
     def tile(*coordinates: Any) -> LayoutTensor:
         coordinates = flatten(coordinates)
@@ -121,35 +121,37 @@ def tiles(view: LayoutTensor, *sizes: Any) -> Callable[..., LayoutTensor]:
 
 def tile_type(view: LayoutTensor, *sizes: Any) -> ViewType:
     """The static properties of tiles of this size."""
-    inside, _, _ = _tiling(view, sizes)
+    view, inside, _, _ = _tiling(view, sizes)
     layout = layout_of(inside, plain=not is_tuple(view.layout.shape))
     return ViewType(view.dtype, layout, view.element_layout, view.address_space, view.masked)
 
 
-def _tiling(view: LayoutTensor, sizes: Sequence[Any]) -> tuple[list[Axis], list[Axis], list[int]]:
-    """The modes inside one tile and the modes over tiles, per axis; and the sizes."""
+def _tiling(view: LayoutTensor, sizes: Sequence[Any]) -> tuple[LayoutTensor, list[Axis], list[Axis], list[int]]:
+    """The view, masked if need be; per axis the modes inside one tile and the modes over tiles; and the sizes."""
     what = called(view.history, "tile", sizes).removesuffix("()")
     numbers = whole_numbers(view, what, sizes)
+    view = masked_for(view, numbers)
     pairs = [tiled_axis(view, what, axis, count) for axis, count in enumerate(numbers)]
-    return [inside for inside, _ in pairs], [outside for _, outside in pairs], numbers
+    return view, [inside for inside, _ in pairs], [outside for _, outside in pairs], numbers
+
+
+def masked_for(view: LayoutTensor, numbers: Sequence[int]) -> LayoutTensor:
+    """The view; masked if one of these tile sizes is known not to divide it, so that tiles at its edge are smaller."""
+    sizes = [static_extent(axis) for axis in axes_of(view)]
+    odd = any(isinstance(size, int) and size % count for size, count in zip(sizes, numbers, strict=True))
+    return view.replaced(masked=True) if odd and not view.masked else view
 
 
 def tiled_axis(view: LayoutTensor, what: str, axis: int, count: int) -> tuple[Axis, Axis]:
-    """One axis divided into tiles of `count`. Raises ViewError: view-tile-divides, view-tile-nested."""
+    """One axis divided into tiles of `count`. Raises ViewError (view-tile-nested)."""
     modes = axes_of(view)[axis]
     size = extent(modes)
-    if is_nested(modes):
-        sizes = boundaries(modes)
-        if count not in sizes:
-            shown = ", ".join(map(str, sizes))
-            raise fail(
-                errors.TILE_NESTED, what=what, part=count, view=view.history, axis=axis, layout=view.layout, sizes=shown
-            )
-    elif isinstance(size, int) and size % count and not view.masked:
-        raise fail(errors.TILE_DIVIDES, what=what, part=count, size=size, axis=axis, view=view.history)
-    found = cut(modes, count, rounded_up=view.masked)
-    if found is None:
-        raise fail(errors.TILE_DIVIDES, what=what, part=count, size=size, axis=axis, view=view.history)
+    found = cut(modes, count, rounded_up=view.masked and not is_nested(modes))
+    if found is None or (is_nested(modes) and isinstance(size, int) and size % count):
+        shown = ", ".join(map(str, boundaries(modes)))
+        raise fail(
+            errors.TILE_NESTED, what=what, part=count, view=view.history, axis=axis, layout=view.layout, sizes=shown
+        )
     return found
 
 
@@ -245,7 +247,8 @@ def vectorized(view: LayoutTensor, *widths: Any) -> LayoutTensor:
         elements.append(merged((*element, Mode(width, modes[0].stride))) if width > 1 else element)
         limits.append(_vector_limit(view, what, axis, width))
     made = rebuilt(view, axes, view.offset, limits, what, elements)
-    _require_alignment(made)
+    if made.address_space is not AddressSpace.GENERIC:
+        require_alignment(made)
     return made
 
 
@@ -266,7 +269,10 @@ def check_groups(view: LayoutTensor, what: str, axis: int, size: Index, count: i
         view.storage.check((size % count,), (1,), what, (where,))
 
 
-def _require_alignment(view: LayoutTensor) -> None:
+def require_alignment(view: LayoutTensor) -> None:
+    """Check that the vectors of a view are aligned, as far as its numbers are known. Raises ViewError (view-vector-aligned).
+
+    NumPy needs no alignment, so a view of the host is checked when it becomes an argument of a kernel."""
     width = vector_width(view)
     if width > 1:
         # Strides between elements, and strides between vectors inside an element.

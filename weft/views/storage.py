@@ -85,11 +85,11 @@ class Storage(Protocol):
 
     def copy_async(
         self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
-        mask: Sequence[Any] | None,
+        mask: Sequence[Any] | None, active: Any = None,
     ) -> None:  # fmt: skip
         """Issue an asynchronous copy into this memory, access i of the source to access i here, of equal widths and counts.
 
-        Masked-off accesses write zeros.
+        Masked-off accesses write zeros; where `active` does not hold, nothing is copied.
         """
         ...
 

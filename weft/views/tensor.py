@@ -217,8 +217,9 @@ class LayoutTensor:
     def tile(self) -> Brackets[Callable[..., LayoutTensor]]:
         """`t.tile[32, 32](i, j)`: the tile of this size at tile coordinates (i, j).
 
-        In a nested layout a tile must end at a mode boundary; the tile's layout is then not nested. At the edge of a masked
-        view a tile is smaller (see `dim`). Raises ViewError: view-tile-divides, view-tile-nested, view-tile-index.
+        In a nested layout a tile ends at a mode boundary or lies inside of a mode. At the edge of a view that the size does not
+        divide, or of a masked one, a tile is smaller and masked (see `dim`). Raises ViewError: view-tile-nested,
+        view-tile-index.
         """
         return Brackets(self, partition.tiles)
 

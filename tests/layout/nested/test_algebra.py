@@ -14,14 +14,18 @@ from weft.layout import (
     UNKNOWN,
     Layout,
     coalesce,
+    compact_order,
     complement,
     composition,
     downcast,
+    expand_modes_alike,
     filter_layout,
+    flatten,
     left_inverse,
     make_layout,
     make_ordered_layout,
     right_inverse,
+    shape_div,
     sublayout,
     transpose,
     upcast,
@@ -360,3 +364,52 @@ def test_what_decides_by_values_refuses_unknown_numbers(operation):
     with pytest.raises(LayoutError, match=r"\(\?:1\) has some that are known at run time only") as caught:
         operation(Layout(UNKNOWN))
     assert caught.value.code == "strided-unknown"
+
+
+def test_sizes_divide_sizes():
+    assert shape_div((12, 3), 4) == (3, 3)
+    assert shape_div((2, 4, 8), 16) == (1, 1, 4)
+    assert shape_div(((2, 3), 4), ((2, 1), 2)) == ((1, 3), 2)
+    assert shape_div(24, (2, 3)) == 4
+    for a, b in ((6, 4), ((2, 3), 4), ((2, 2), (2, 2, 2)), (0, 2), (UNKNOWN, 2)):
+        with pytest.raises(LayoutError) as caught:
+            shape_div(a, b)
+        assert caught.value.code == "strided-shape-div"
+
+
+@given(layouts())
+def test_compact_strides_by_order(layout):
+    sizes = layout.flat_shape
+    order = int_tuple.unflatten(range(len(sizes)), layout.shape)
+    assert compact_order(layout.shape, order) == Layout(layout.shape).stride
+    backwards = int_tuple.unflatten([-k for k in range(len(sizes))], layout.shape)
+    assert compact_order(layout.shape, backwards) == Layout.row_major(layout.shape).stride
+
+
+def test_an_order_nests_like_the_shape():
+    with pytest.raises(LayoutError) as caught:
+        compact_order((2, (3, 4)), (0, 1))
+    assert caught.value.code == "strided-compact-order"
+
+
+def test_layouts_expanded_alike():
+    a, b = Layout(((3, (5, 2)), 4), ((1, (24, 12)), 3)), Layout((30, (2, 2)), (2, (60, 1)))
+    both = expand_modes_alike(a, b)
+    assert both == (
+        Layout(((3, (5, 2)), (2, 2)), ((1, (24, 12)), (3, 6))),
+        Layout(((3, (5, 2)), (2, 2)), ((2, (6, 30)), (60, 1))),
+    )
+    for before, after in zip((a, b), both, strict=True):
+        assert before.offsets() == after.offsets()
+    for other in (Layout((30, 2)), Layout((31, 4)), Layout(((3, 5, 2), 4))):
+        with pytest.raises(LayoutError) as caught:
+            expand_modes_alike(a, other)
+        assert caught.value.code == "strided-alike"
+
+
+@given(layouts())
+def test_methods_of_layouts(layout):
+    assert layout.flatten() == flatten(layout) and flatten(layout).offsets() == layout.offsets()
+    assert layout.transpose() == transpose(layout)
+    compact = Layout.row_major(layout.shape)
+    assert all(compact(compact.idx2crd(offset)) == offset for offset in range(compact.size()))

@@ -63,6 +63,47 @@ def transpose(layout: Layout, order: Sequence[int] | None = None) -> Layout:
     return make_layout(*(modes[mode] for mode in order)) if int_tuple.is_tuple(layout.shape) else layout
 
 
+def flatten(layout: Layout | IntTuple) -> Any:
+    """A layout with all its modes at top level; of a tuple its numbers, as `int_tuple.flatten`.
+
+    >>> flatten(Layout(((2, 2), 3), ((1, 6), 2))), flatten(((2, 2), 3))
+    (((2, 2, 3):(1, 6, 2)), (2, 2, 3))
+    """
+    if not isinstance(layout, Layout):
+        return int_tuple.flatten(layout)
+    return Layout(layout.flat_shape, layout.flat_stride)
+
+
+def expand_modes_alike(a: Layout, b: Layout) -> tuple[Layout, Layout]:
+    """Both layouts with modes of one common shape: a plain mode opposite a nested one is nested likewise.
+
+    >>> expand_modes_alike(Layout((4, 6), (6, 1)), Layout(((2, 2), 6), ((1, 2), 4)))
+    ((((2, 2), 6):((6, 12), 1)), (((2, 2), 6):((1, 2), 4)))
+
+    Raises LayoutError for modes of different sizes.
+    """
+    shape, first, second = _alike((a, b), (a.shape, a.stride), (b.shape, b.stride))
+    return Layout(shape, first), Layout(shape, second)
+
+
+def _alike(whole: tuple[Layout, Layout], one: Mode, other: Mode) -> tuple[IntTuple, IntTuple, IntTuple]:
+    """The common shape of two modes, and the strides of each in it."""
+    (shape, stride), (opposite, others) = one, other
+    nested = int_tuple.is_tuple(shape), int_tuple.is_tuple(opposite)
+    if all(nested) and len(shape) == len(opposite):
+        parts = [
+            _alike(whole, *pair)
+            for pair in zip(zip(shape, stride, strict=True), zip(opposite, others, strict=True), strict=True)
+        ]
+        return tuple(part[0] for part in parts), tuple(part[1] for part in parts), tuple(part[2] for part in parts)
+    if all(nested) or int_tuple.product(shape) != int_tuple.product(opposite):
+        a, b = whole
+        raise fail(errors.ALIKE, a=a, b=b, one=int_tuple.show(shape), other=int_tuple.show(opposite))
+    if nested[0]:
+        return shape, stride, int_tuple.prefix_product(shape, others)
+    return opposite, int_tuple.prefix_product(opposite, stride), others
+
+
 def sublayout(layout: Layout, *modes: int) -> Layout:
     """The layout of some modes only, in the order given.
 

@@ -164,6 +164,48 @@ def product_each(value: IntTuple) -> IntTuple:
     return tuple(map(product, value)) if is_tuple(value) else value
 
 
+def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
+    """Sizes divided by sizes: of two numbers one must divide the other, and 1 is left where the divisor is larger.
+
+    A number divides a tuple mode by mode from the left, each mode by what is left of it. Raises LayoutError.
+
+    >>> shape_div((4, 8), (2, 4)), shape_div((4, 8), 8), shape_div(12, (2, 3)), shape_div(2, 6)
+    ((2, 2), (1, 4), 2, 1)
+    """
+    if is_tuple(a) and is_tuple(b):
+        if len(a) != len(b):
+            raise fail(errors.SHAPE_DIV, a=show(a), b=show(b))
+        return tuple(map(shape_div, a, b))
+    if is_tuple(a):
+        parts: list[IntTuple] = []
+        for mode in a:
+            parts.append(shape_div(mode, b))
+            b = shape_div(b, product(mode))
+        return tuple(parts)
+    divisor = product(b)
+    if not (isinstance(a, int) and isinstance(divisor, int)) or 0 in (a, divisor) or (a % divisor and divisor % a):
+        raise fail(errors.SHAPE_DIV, a=show(a), b=show(b))
+    return ceil_div(a, divisor)
+
+
+def compact_order(shape: IntTuple, order: IntTuple) -> IntTuple:
+    """The strides of the compact layout in which modes with a lower order run faster. Raises LayoutError unless the order
+    nests like the shape.
+
+    >>> compact_order((2, 3, 4, 5), (1, 4, 3, 5)), compact_order((2, (3, 4), 5), (1, (2, 3), 4))
+    ((1, 8, 2, 24), (1, (2, 6), 24))
+    """
+    if not congruent(shape, order):
+        raise fail(errors.COMPACT_ORDER, shape=show(shape), order=show(order))
+    sizes, ranks = flatten(shape), flatten(order)
+    strides: dict[int, Any] = {}
+    stride: Any = 1
+    for mode in sorted(range(len(sizes)), key=ranks.__getitem__):
+        strides[mode] = stride
+        stride = times(stride, sizes[mode])
+    return unflatten([strides[mode] for mode in range(len(sizes))], shape)
+
+
 def inner_product(a: IntTuple, b: IntTuple) -> Any:
     """The sum of the products of leaves of two congruent tuples."""
     total: Any = 0

@@ -145,6 +145,26 @@ class Layout:
             raise int_tuple.bad_coordinate(given, self.shape)
         return int_tuple.crd2idx(given, self.shape, self.stride)
 
+    def idx2crd(self, offset: Any) -> IntTuple:
+        """The coordinate of the element at an offset: the inverse of a call, for a layout without holes.
+
+        >>> Layout.row_major(4, 8).idx2crd(11)
+        (1, 3)
+        """
+        return int_tuple.idx2crd(offset, self.shape, self.stride)
+
+    def transpose(self) -> Layout:
+        """The layout with its modes reversed.
+
+        >>> Layout.row_major(4, 8).transpose()
+        ((8, 4):(1, 8))
+        """
+        return self if not int_tuple.is_tuple(self.shape) else Layout(self.shape[::-1], self.stride[::-1])
+
+    def flatten(self) -> Layout:
+        """The layout with all its modes at top level."""
+        return Layout(self.flat_shape, self.flat_stride)
+
     def offsets(self) -> list[int]:
         """The offset of every index, in order. For layouts whose numbers are all known."""
         return [self(index) for index in range(self.size())]
