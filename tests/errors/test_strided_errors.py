@@ -51,7 +51,7 @@ MISTAKES = [
     ("strided-mode", ["no mode 2", "rank is 2", "0 to 1"], lambda: MATRIX[2]),
     ("strided-order", ["(0, 0)", "2 modes"], lambda: transpose(MATRIX, (0, 0))),
     ("strided-order", ["(0, 1, 2)", "(4, 8)"], lambda: make_ordered_layout((4, 8), (0, 1, 2))),
-    ("strided-shape-div", ["(6, 8)", "by 4"], lambda: shape_div((6, 8), 4)),
+    ("strided-shape-div", ["shape 6", "by 4"], lambda: shape_div((6, 8), 4)),
     ("strided-compact-order", ["(0, 1)", "(2, (3, 4))"], lambda: compact_order((2, (3, 4)), (0, 1))),
     ("strided-alike", ["8 stands opposite (2, 2)"], lambda: expand_modes_alike(MATRIX, Layout((4, (2, 2))))),
     ("strided-unknown", ["composition", "((?, 4):(4, 1))"], lambda: composition(Layout.row_major(UNKNOWN, 4), 2)),
