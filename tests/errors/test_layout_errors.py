@@ -22,6 +22,7 @@ from weft.layout import (
     SliceLayout,
     SwizzledSharedLayout,
     check_num_warps,
+    plan_access,
     plan_conversion,
     plan_ordered_reduction,
     plan_reduction,
@@ -58,9 +59,11 @@ def convert(src, dst, warps=4):
 
 
 def clustered():
-    """A conversion from two blocks of a cluster that hold half a tile each to two that hold all of it."""
+    """An access by two blocks of a cluster that hold half a tile each to shared memory that has a copy in each block."""
     block = blocked(cga_layout=[[1, 0]]).to_linear([128, 16])
-    return plan_conversion(block, blocked(cga_layout=[[0, 0]]).to_linear([128, 16]), 32)
+    return plan_access(
+        block, SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=[[0, 0]]), (128, 16), (128, 16), (0, 0), 32
+    )
 
 
 def mixed():

@@ -10,17 +10,12 @@ EXCHANGE = row(
     "{what} would move elements between the blocks of the cluster: {first}, but {second}",
     "{fix}",
 )
-ATOMIC_RESULT = row(
-    "cluster-atomic-result",
-    CompilationError,
-    "one block of the cluster executes this atomic for all {num_ctas}, and the other blocks do not receive the old value",
-    "do not use the result, spread the tile over the blocks with cga_layout, or launch with num_ctas=1",
-)
 PARTITION = row(
     "cluster-partition",
     CompilationError,
     "{what} must be executed by all threads of the cluster, but it is in the partition {partition} of warp_specialize",
-    "call it before or after warp_specialize; partitions of different blocks synchronise through mbarriers",
+    "call cluster.barrier(), which is the barrier of the partition's threads in all CTAs, or call it before or after "
+    "warp_specialize",
 )
 MISSING = row(
     "cluster-missing",

@@ -29,6 +29,7 @@ SELECT = 2
 WAVEFRONT = 4
 ISSUE = 1
 BARRIER = 120
+CLUSTER_BARRIER = 800
 
 
 @dataclass(frozen=True, order=True, slots=True)

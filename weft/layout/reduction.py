@@ -188,6 +188,18 @@ def plan_scan(layout: LinearLayout, axis: int, reverse: bool = False) -> ScanPla
     return _scan(layout, _axis(layout, axis), reverse)
 
 
+def check_ordered_reduction(layout: LinearLayout, axis: int) -> None:
+    """Raise LayoutError unless elements of the layout can be combined in increasing order along the axis."""
+    if not _Bits(layout, _axis(layout, axis)).is_separable:
+        raise fail(errors.REDUCE_ORDER, axis=axis)
+
+
+def check_scan(layout: LinearLayout, axis: int) -> None:
+    """Raise LayoutError unless a tile of the layout can be scanned along the axis."""
+    if not _Bits(layout, _axis(layout, axis)).is_separable:
+        raise fail(errors.SCAN_LAYOUT, axis=axis)
+
+
 class _Direction(NamedTuple):
     """A step along the axis by `distance`, taken by flipping these input bits."""
 
@@ -275,8 +287,7 @@ def _ordered(layout: LinearLayout, axis: int) -> ReductionPlan | OrderedPlan:
     plan, bits = _reduction(layout, axis), _Bits(layout, axis)
     if plan.in_order:
         return plan
-    if not bits.is_separable:
-        raise fail(errors.REDUCE_ORDER, axis=axis)
+    check_ordered_reduction(layout, axis)
     moves, units, own = _moves(bits)
     values = [*units, *own]
     return OrderedPlan(axis, plan.result, _sums(values), _scan_steps(bits, axis, moves, values, reverse=False))
@@ -335,9 +346,8 @@ def _free(cells: LinearLayout, warps: Sequence[int]) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 12)
 def _scan(layout: LinearLayout, axis: int, reverse: bool) -> ScanPlan:
+    check_scan(layout, axis)
     bits = _Bits(layout, axis)
-    if not bits.is_separable:
-        raise fail(errors.SCAN_LAYOUT, axis=axis)
     moves, units, own = _moves(bits)
     if any(move.inputs >> bits.warps for move in moves):
         raise fail(errors.REDUCE_BLOCKS, axis=axis)

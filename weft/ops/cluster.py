@@ -7,9 +7,14 @@ tiles, and each block runs its own threads.
 
 from __future__ import annotations
 
-from weft.ir.core import Attrs, Effect
+from weft.ir.core import Attrs, Effect, Value
 from weft.ir.define import op
-from weft.ir.types import ScalarType, Type, int32
+from weft.ir.types import RegsType, ScalarType, Type, int32, tile_type
+from weft.layout import DistributedLayout
+from weft.layout.shared.layouts import Pads
+from weft.ops.check import barrier as check_barrier
+from weft.ops.check import boolean, regs, require, same_type, scalar, shared_array, tile
+from weft.ops.shared import check_store, load_type
 
 # An arrival orders what came before it ahead of what follows the wait (see `passes.insert_sync`).
 
@@ -38,3 +43,86 @@ def arrive(relaxed: bool = False, reason: str = "") -> None:
 @op("cluster.wait", effects=WAITS, needs="block")
 def wait(reason: str = "") -> None:
     """Each thread waits until all threads of the cluster have arrived; their accesses before the arrival are visible to it."""
+
+
+@op("cluster.barrier", effects=(Effect("sync", "threads"), *WAITS), needs="block")
+def barrier(bar: Value | None, reason: str = "") -> None:
+    """Barrier of the threads of one partition in all blocks of the cluster. `bar` is the mbarrier of the region, in each block,
+    where every warp of every block arrives; `meet_partitions` sets it."""
+    if bar is not None:
+        check_barrier(bar)
+
+
+# Distributed shared memory: a thread's accesses to the shared memory of other blocks of the cluster (PTX ISA, "mapa", and the
+# state space .shared::cluster). Access i is to the memory of the block of rank `peer ^ peers[i]`, at the same offsets as by
+# `shared.load_regs`.
+
+Table = tuple[int, ...]
+
+
+@op("cluster.convert", stage="tile", removed_by="lower_tiles", needs="block")
+def convert(x: Value, bar: Value | None, layout: DistributedLayout, first: bool = False) -> Type:
+    """The same tile in a layout whose blocks hold other elements: all blocks exchange them through their shared memory.
+
+    It orders no other accesses of the blocks. `first`: an element that several blocks hold is that of the block of lowest rank
+    (as after an atomic, which one block executes for all). `bar` as in `barrier`, in a warp-specialised kernel."""
+    t = tile(x)
+    if bar is not None:
+        check_barrier(bar)
+    return tile_type(t.element, t.shape, layout)
+
+
+@op("cluster.load_regs", effects=(Effect("read", "shared", "memory", remote=True),), stage="lowered")
+def load_regs(
+    memory: Value,
+    base: Value,
+    peer: Value,
+    offsets: Table,
+    peers: Table,
+    registers: tuple[Table, ...],
+    vec: int,
+    added: Table = (),
+    pads: Pads = (),
+) -> Type:
+    """Load registers from the memory of other blocks; `registers` has each register of the result once."""
+    scalar(base, int32)
+    scalar(peer, int32)
+    require(len(offsets) == len(peers), "a peer per access")
+    return load_type(memory, offsets, added, registers, vec)
+
+
+@op("cluster.store_regs", effects=(Effect("write", "shared", "memory", remote=True),), stage="lowered")
+def store_regs(
+    memory: Value,
+    base: Value,
+    peer: Value,
+    value: Value,
+    mask: Value | None,
+    offsets: Table,
+    peers: Table,
+    registers: tuple[Table, ...],
+    vec: int,
+    added: Table = (),
+    pads: Pads = (),
+) -> None:
+    """Store registers to the memory of other blocks. `mask` is a scalar."""
+    scalar(base, int32)
+    scalar(peer, int32)
+    require(len(offsets) == len(peers), "a peer per access")
+    check_store(memory, value, mask, offsets, added, registers, vec)
+
+
+@op("cluster.load_at", effects=(Effect("read", "shared", "memory", remote=True),), stage="lowered", scope="thread")
+def load_at(memory: Value, index: Value, peer: Value, pads: Pads = ()) -> Type:
+    """Read element `index[i]` of the block of rank `peer[i]` into register i."""
+    same_type(index, peer)
+    return RegsType(shared_array(memory).element, regs(index).count)
+
+
+@op("cluster.store_at", effects=(Effect("write", "shared", "memory", remote=True),), stage="lowered")
+def store_at(memory: Value, index: Value, peer: Value, value: Value, mask: Value | None, pads: Pads = ()) -> None:
+    """Write register i to element `index[i]` of the block of rank `peer[i]`. `mask` is a scalar."""
+    boolean(mask)
+    same_type(index, peer)
+    require(regs(index).count == regs(value).count, "an index per value")
+    require(value.type.element == shared_array(memory).element, "{} into {}", value.type, memory.type)

@@ -190,8 +190,21 @@ def store_regs(
     pads: Pads = (),
 ) -> None:
     """Store registers; access `i` stores the `vec` registers `registers[i]` to consecutive elements. `mask` is a scalar."""
-    t = shared_array(memory)
     scalar(base)
+    check_store(memory, value, mask, offsets, added, registers, vec)
+
+
+def check_store(
+    memory: Value,
+    value: Value,
+    mask: Value | None,
+    offsets: Table,
+    added: Table,
+    registers: tuple[Table, ...],
+    vec: int,
+) -> None:
+    """Check accesses to a memory that store registers."""
+    t = shared_array(memory)
     boolean(mask)
     require(regs(value).element == t.element, "{} into {}", value.type, t)
     _accesses(offsets, added, registers, vec)
@@ -208,8 +221,13 @@ def load_regs(
     pads: Pads = (),
 ) -> Type:
     """Load registers; `registers` has each register of the result once."""
-    t = shared_array(memory)
     scalar(base)
+    return load_type(memory, offsets, added, registers, vec)
+
+
+def load_type(memory: Value, offsets: Table, added: Table, registers: tuple[Table, ...], vec: int) -> Type:
+    """The registers that accesses to a memory load."""
+    t = shared_array(memory)
     _accesses(offsets, added, registers, vec)
     return RegsType(t.element, _read_once(registers))
 

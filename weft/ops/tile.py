@@ -10,7 +10,7 @@ from weft.ir.define import op
 from weft.ir.types import ScalarType, TileType, Type, int32, tile_type
 from weft.layout import DistributedLayout
 from weft.layout.distributed import infer
-from weft.layout.reduction import plan_ordered_reduction, plan_scan
+from weft.layout.reduction import check_ordered_reduction, check_scan
 from weft.ops.check import boolean, dtype_of, integer, require, same_form, same_type, scalar, tile, yields
 
 LOWER = "lower_tiles"
@@ -116,7 +116,7 @@ def reduce(*values: Value, axis: int, in_order: bool = False, combine: Region) -
     types = tuple(tile(value) for value in values)
     same_form(*values)
     if in_order and types[0].linear is not None:
-        plan_ordered_reduction(types[0].linear, axis)
+        check_ordered_reduction(types[0].linear, axis)
     elements = tuple(ScalarType(t.element) for t in types)
     yields(combine, elements, "the combine function")
     if len(types[0].shape) == 1:
@@ -134,7 +134,7 @@ def scan(*values: Value, axis: int, reverse: bool, combine: Region) -> tuple[Typ
     types = tuple(tile(value) for value in values)
     same_form(*values)
     if types[0].linear is not None:
-        plan_scan(types[0].linear, axis, reverse)
+        check_scan(types[0].linear, axis)
     yields(combine, tuple(ScalarType(t.element) for t in types), "the combine function")
     return types
 

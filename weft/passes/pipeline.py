@@ -38,6 +38,8 @@ from weft.passes.tile.allocate_shared import allocate_shared
 from weft.passes.tile.allocate_tensor_memory import allocate_tensor_memory
 from weft.passes.tile.contract_fma import contract_fma
 from weft.passes.tile.drop_parameters import drop_parameters
+from weft.passes.tile.exchange_blocks import exchange_blocks
+from weft.passes.tile.meet_partitions import meet_partitions
 from weft.passes.tile.overlap_products import overlap_products
 from weft.passes.tile.partition_plan import check_partitions
 from weft.passes.tile.resolve_layouts import resolve_layouts
@@ -63,6 +65,8 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("check_alignment", check_alignment),
             ("check_partitions", lambda f: check_partitions(f, target)),
             ("check_blocks", _check_blocks),
+            ("exchange_blocks", exchange_blocks),
+            ("meet_partitions", meet_partitions),
             ("overlap_products", lambda f: _by_author(f, overlap_products)),
             ("allocate_shared", lambda f: allocate_shared(f, target)),
             ("allocate_tensor_memory", lambda f: allocate_tensor_memory(f, target)),

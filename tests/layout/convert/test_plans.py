@@ -330,13 +330,6 @@ def test_tiles_of_other_warps_do_not_convert():
         plan_conversion(linear(lane=[1, 2, 4, 8, 16], size=32), linear([], [1, 2, 4, 8, 0], [16], size=32), 32)
 
 
-def test_blocks_do_not_exchange_elements():
-    src = linear(lane=[1, 2, 4, 8, 16], size=64, block=[32])
-    dst = linear(lane=[2, 4, 8, 16, 32], size=64, block=[1])
-    with pytest.raises(LayoutError, match="between the blocks of a cluster"):
-        plan_conversion(src, dst, 32)
-
-
 def test_each_block_of_a_cluster_converts_its_own_part():
     src = linear([2], [4, 8, 16, 32, 64], size=128, block=[1])
     dst = linear([64], [2, 4, 8, 16, 32], size=128, block=[1])

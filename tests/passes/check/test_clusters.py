@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from tests.cuda.rules.test_clusters import described
-from tests.kernels.test_clusters import blocked, copy_blocks, offsets, sums, turned
+from tests.kernels.test_clusters import blocked, copy_blocks, offsets
 from weft import language as gl
 from weft.errors import LayoutError, UserError
 from weft.language.nvidia.hopper import cluster, mbarrier, tma
@@ -29,34 +29,6 @@ def stored(x, layout: gl.constexpr, shared: gl.constexpr, kind: gl.constexpr):
         gl.store(x + i * 64 + j, memory.gather(i + j * 0, axis=0))
 
 
-@weft.jit
-def chosen(x, layout: gl.constexpr, kind: gl.constexpr):
-    i, j = offsets(64, 64, layout)
-    value = gl.load(x + i * 64 + j)
-    if kind == "gather":
-        gl.store(x + i * 64 + j, gl.gather(value, i + j * 0, axis=0))
-    if kind == "scan":
-        gl.store(x + i * 64 + j, gl.associative_scan(value, 0, larger))
-
-
-@weft.jit
-def larger(a, b):
-    return gl.maximum(a, b)
-
-
-@weft.jit
-def counted(x, layout: gl.constexpr):
-    i = gl.arange(0, 128, layout)
-    gl.store(x + i, gl.histogram(gl.load(x + i), 128, layout=layout))
-
-
-@weft.jit
-def ticket(x, layout: gl.constexpr):
-    i = gl.arange(0, 128, layout)
-    old = gl.atomic_add(x + i, 1)
-    gl.store(x + i, old)
-
-
 def error_of(kernel, *args, **options) -> UserError:
     with pytest.raises(UserError) as caught:
         kernel.warmup(*args, num_ctas=2, **options)
@@ -65,19 +37,14 @@ def error_of(kernel, *args, **options) -> UserError:
 
 
 SWIZZLED = gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=[[1, 0]])
-LINE = gl.BlockedLayout([1], [32], [4], [0], cga_layout=[[1]])
 
 
 @pytest.mark.parametrize(
     ("kernel", "args", "words"),
     [
-        (turned, (gl.float32, gl.float32, ROWS, COLUMNS), "convert_layout would move elements"),
-        (turned, (gl.float32, gl.float32, ROWS, COPIES), "[[32, 0]] before, but its blocks lie at [[0, 0]] after"),
         (stored, (gl.float32, COLUMNS, SWIZZLED, "store"), "those of the tile lie at [[0, 32]]"),
         (stored, (gl.float32, COPIES, SWIZZLED, "load"), "those of the shared memory at [[32, 0]]"),
         (stored, (gl.float32, ROWS, SWIZZLED, "gather"), "the blocks split that axis: [[32, 0]]"),
-        (chosen, (gl.float32, ROWS, "gather"), "indices may name any element along axis 0"),
-        (counted, (gl.int32, LINE), "each block has the counts of all elements"),
     ],
 )
 def test_data_stays_in_its_block(kernel, args, words):
@@ -87,25 +54,13 @@ def test_data_stays_in_its_block(kernel, args, words):
     assert words in error.message
 
 
-@pytest.mark.parametrize(
-    ("kernel", "args"), [(sums, (gl.int32, gl.int32, 32, 0, ROWS)), (chosen, (gl.float32, ROWS, "scan"))]
-)
-def test_reductions_stay_in_their_block(kernel, args):
-    assert error_of(kernel, *args).code == "layout-reduce-blocks"
-
-
-def test_old_values_that_other_blocks_do_not_learn():
-    copies = gl.BlockedLayout([1], [32], [4], [0], cga_layout=[[0]])
-    assert error_of(ticket, gl.int32, copies).code == "cluster-atomic-result"
-    ticket.warmup(gl.int32, LINE, num_ctas=2)
-
-
 # Barriers
 
 
 @weft.jit
 def role(x):
-    cluster.barrier()
+    cluster.arrive()
+    cluster.wait()
 
 
 @weft.jit

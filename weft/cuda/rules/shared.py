@@ -12,14 +12,15 @@ from weft.cuda.text.refs import Index, Inline, Ref
 from weft.cuda.text.spelling import count_of
 from weft.cuda.text.tables import IndexTable, parenthesised
 from weft.ir.core import Op, Value
-from weft.ir.types import SharedArrayType
+from weft.ir.types import DType, SharedArrayType
 from weft.layout.shared.layouts import Pads
 from weft.ops import shared
 
 
-def _type(value: Value) -> SharedArrayType:
-    assert isinstance(value.type, SharedArrayType)
-    return value.type
+def element_of(memory: Value) -> DType:
+    """The element type of an array in shared memory."""
+    assert isinstance(memory.type, SharedArrayType)
+    return memory.type.element
 
 
 @refers(shared.array, shared.scratch)
@@ -49,11 +50,13 @@ def _view(e: Emitter, op: Op) -> Ref:
 
 
 def element_address(
-    e: Emitter, memory: Value, base: Value, offsets: IndexTable, added: IndexTable, pads: Pads, index: Index
-) -> str:
-    """The address of an access: `smem + 2 * (base ^ 8 * r) + 1024 * r`."""
-    itemsize = _type(memory).element.itemsize
-    address = _address(e, memory, _padded(e, pads, _element(e, base, offsets, index)))
+    e: Emitter, memory: Value, base: Value, offsets: IndexTable, added: IndexTable, pads: Pads, index: Index,
+    start: str = "",
+) -> str:  # fmt: skip
+    """The address of an access: `smem + 2 * (base ^ 8 * r) + 1024 * r`. `start`: the text of the memory's address, if it is
+    that of another block's."""
+    itemsize = element_of(memory).itemsize
+    address = place(e, memory, padded(e, pads, _element(e, base, offsets, index)), start)
     return plus(address, e.entry(tuple([itemsize * step for step in added]), index)) if added else address
 
 
@@ -64,7 +67,7 @@ def _element(e: Emitter, base: Value, offsets: IndexTable, index: Index) -> str:
     return e.at(base, 0) if offset == "0" else f"({e.at(base, 0)} ^ {parenthesised(offset)})"
 
 
-def _padded(e: Emitter, pads: Pads, element: str) -> str:
+def padded(e: Emitter, pads: Pads, element: str) -> str:
     """The padded offset of an element, by a function generated for these paddings."""
     if not pads:
         return element
@@ -74,10 +77,10 @@ def _padded(e: Emitter, pads: Pads, element: str) -> str:
     return f"{name}({element})"
 
 
-def _address(e: Emitter, memory: Value, element: str) -> str:
-    """The address of an element: the base address plus its offset in bytes."""
-    itemsize = _type(memory).element.itemsize
-    return plus(e.at(memory), element if itemsize == 1 or element == "0" else f"{itemsize} * {element}")
+def place(e: Emitter, memory: Value, element: str, start: str = "") -> str:
+    """The address of an element: the base address, or `start`, plus its offset in bytes."""
+    itemsize = element_of(memory).itemsize
+    return plus(start or e.at(memory), element if itemsize == 1 or element == "0" else f"{itemsize} * {element}")
 
 
 def _accessed(e: Emitter, op: Op, index: Index) -> str:
@@ -91,7 +94,7 @@ def _moves(op: Op, masked: Masked = "") -> AccessFunction:
     memory, registers = op.operands[0], op.attrs["registers"]
     assert memory is not None
     matrix: Matrix = "" if "matrices" not in op.attrs else "transposed" if op.attrs["transposed"] else "plain"
-    return AccessFunction("shared", _type(memory).element, len(registers[0]), masked, matrix=matrix)
+    return AccessFunction("shared", element_of(memory), len(registers[0]), masked, matrix=matrix)
 
 
 @emits(shared.store_regs, shared.store_matrix)
@@ -116,7 +119,7 @@ def _load(e: Emitter, op: Op) -> None:
 @emits(shared.load_at)
 def _load_at(e: Emitter, op: Op) -> None:
     memory, element = op.uses
-    a = AccessFunction("shared", _type(memory).element, 1)
+    a = AccessFunction("shared", element_of(memory), 1)
     if count_of(op.result.type) is None:
         e.define(op.result, access.read(e, a, _at(e, op, memory, element, 0), None))
         return
@@ -132,7 +135,7 @@ def _load_at(e: Emitter, op: Op) -> None:
 def _store_at(e: Emitter, op: Op) -> None:
     memory, element, value, mask = op.operands
     assert memory is not None and element is not None and value is not None
-    a = AccessFunction("shared", _type(memory).element, 1, "" if mask is None else "if")
+    a = AccessFunction("shared", element_of(memory), 1, "" if mask is None else "if")
     on = None if mask is None else e.at(mask, 0)
     every = tuple([(r,) for r in range(getattr(value.type, "count", 1))])
     write_registers(e, a, value, every, lambda index: (_at(e, op, memory, element, index), on))
@@ -140,7 +143,7 @@ def _store_at(e: Emitter, op: Op) -> None:
 
 def _at(e: Emitter, op: Op, memory: Value, element: Value, index: Index) -> str:
     """The address of a register's element."""
-    return _address(e, memory, _padded(e, op.attrs["pads"], e.at(element, index)))
+    return place(e, memory, padded(e, op.attrs["pads"], e.at(element, index)))
 
 
 @emits(shared.atomic_at)
@@ -148,7 +151,7 @@ def _atomic_at(e: Emitter, op: Op) -> None:
     memory, element, value, mask = op.operands
     assert memory is not None and element is not None and value is not None
     or_zero = mask is not None and e.is_used(op.result)
-    atomic = Atomic(op.attrs["kind"], _type(memory).element, "relaxed", "cta", mask is not None, "shared", or_zero)
+    atomic = Atomic(op.attrs["kind"], element_of(memory), "relaxed", "cta", mask is not None, "shared", or_zero)
     name = combine(e, op, atomic)
 
     def call(index: Index) -> str:

@@ -33,7 +33,7 @@ class AccessFunction:
 
     A matrix access has `vec` elements per thread, one 32-bit word per matrix."""
 
-    space: Literal["global", "shared"]
+    space: Literal["global", "shared", "shared::cluster"]
     dtype: DType
     vec: int
     masked: Masked = ""
@@ -44,7 +44,7 @@ class AccessFunction:
     @property
     def name(self) -> str:
         """The suffix of the function's name after `load_` or `store_`: `f32x4_cg_if`."""
-        space = "shared_" if self.space == "shared" else ""
+        space = {"global": "", "shared": "shared_", "shared::cluster": "cluster_"}[self.space]
         space = {"": space, "plain": "matrix_", "transposed": "matrix_transposed_"}[self.matrix]
         tags = [tag.rpartition(":")[2] for tag in self.modifiers.split(".") if tag]
         tags += [tag for tag in self.strength.split(".") if tag] + ([self.masked] if self.masked else [])
@@ -58,7 +58,7 @@ class AccessFunction:
     @property
     def address(self) -> tuple[str, str]:
         """C type and constraint of the address."""
-        return ("u32", "r") if self.space == "shared" else (f"{c_type(self.dtype)}*", "l")
+        return (f"{c_type(self.dtype)}*", "l") if self.space == "global" else ("u32", "r")
 
     @property
     def word_bits(self) -> int:

@@ -1,14 +1,15 @@
 """Conversion plans: the conversion of a tile from one distributed layout to another, as data.
 
 A plan describes the actions of each thread; the simulator executes it, the CUDA back end emits it, `describe` prints it.
-There are four kinds, and the cheapest possible one is chosen:
+There are five kinds, and the cheapest possible one is chosen:
 
 1. `Nothing`: the layouts are equal.
 2. `RegisterMove`: every thread already has its elements, in other registers. This is free: the compiler renames registers.
 3. `WarpShuffle`: every warp already has its elements (`weft.layout.convert.shuffle`).
-4. `SharedRoundTrip`: the general case (`weft.layout.convert.round_trip`).
+4. `SharedRoundTrip`: the general case within a block (`weft.layout.convert.round_trip`).
+5. `ClusterRoundTrip`: blocks of a cluster hold different parts before and after (`weft.layout.convert.across`).
 
-The last two are compared by the prices in `weft.layout.cost`: 4 for a shuffle, 2 for a select, 4 per wavefront and 1 per
+Kinds 3 and 4 are compared by the prices in `weft.layout.cost`: 4 for a shuffle, 2 for a select, 4 per wavefront and 1 per
 shared access, 120 for the barrier. Layouts are linear layouts with inputs register, lane, warp and block.
 """
 
@@ -16,9 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 
 from weft.errors import fail
 from weft.errors import layout as errors
+from weft.layout.convert.across import ClusterRoundTrip, plan_across
 from weft.layout.convert.round_trip import SharedRoundTrip, plan_shared
 from weft.layout.convert.shuffle import Step, WarpShuffle, plan_shuffle
 from weft.layout.cost import Cost
@@ -29,6 +32,7 @@ from weft.layout.shared.vectors import Access
 
 __all__ = [
     "Access",
+    "ClusterRoundTrip",
     "Nothing",
     "Plan",
     "RegisterMove",
@@ -61,19 +65,22 @@ class RegisterMove:
         return Cost(0, f"{len(self.table)} registers renamed")
 
 
-Plan = Nothing | RegisterMove | WarpShuffle | SharedRoundTrip
+Plan = Nothing | RegisterMove | WarpShuffle | SharedRoundTrip | ClusterRoundTrip
 
 
 @lru_cache(maxsize=4096)
-def plan_conversion(src: LinearLayout, dst: LinearLayout, bits: int) -> Plan:
+def plan_conversion(src: LinearLayout, dst: LinearLayout, bits: int, first: bool = False) -> Plan:
     """The cheapest plan that converts a tile from layout `src` to layout `dst`; `bits` is the element's width.
 
-    Raises LayoutError if the layouts differ in shape or in threads, or if blocks would have to exchange elements.
+    `first`: of the blocks that hold an element only the one of lowest rank has a valid copy. Raises LayoutError if the layouts
+    differ in shape or in threads.
     """
-    if src == dst:
+    if src == dst and not first:
         return Nothing()
     before, after = columns(src), columns(dst)
     _check(src, dst, before, after)
+    if first or _moves_between_blocks(before, after):
+        return plan_across(before, after, bits, first)
     if move := _plan_registers(before, after):
         return move
     shared = plan_shared(before, after, bits)
@@ -96,10 +103,18 @@ def _check(src: LinearLayout, dst: LinearLayout, before: Columns, after: Columns
         raise fail(errors.CONVERT_SHAPE, src=list(src.out_sizes), dst=list(dst.out_sizes))
     if len(before.thread) != len(after.thread):
         raise fail(errors.CONVERT_THREADS, src=1 << len(before.warp), dst=1 << len(after.warp))
+
+
+def crosses(plan: Plan) -> bool:
+    """Whether the blocks of a cluster exchange elements."""
+    return isinstance(plan, ClusterRoundTrip) and plan.crosses
+
+
+def _moves_between_blocks(before: Columns, after: Columns) -> bool:
+    """Whether a block's elements afterwards are not those that its threads hold before."""
     inside = Span((*before.register, *before.thread))
     crossing = any(column not in inside for column in (*after.register, *after.thread))
-    if before.block != after.block or crossing:
-        raise fail(errors.CONVERT_BLOCKS, src=list(src.bases("block")), dst=list(dst.bases("block")))
+    return crossing or any(a != b for a, b in zip_longest(before.block, after.block, fillvalue=0))
 
 
 def _plan_registers(before: Columns, after: Columns) -> RegisterMove | None:

@@ -15,7 +15,7 @@ Of several threads or registers that hold an element, only the first stores it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.layout import cost
 from weft.layout.cost import Cost
@@ -47,23 +47,20 @@ class SharedRoundTrip:
     @property
     def conflicts(self) -> int:
         """Wavefronts added by bank conflicts, over the accesses of both sides."""
-        return sum(side.conflicts(self.bits) * len(side.offsets) for side in (self.store, self.load))
+        return _conflicts(self.store, self.load, self.bits)
 
     def cost(self) -> Cost:
         """Price and words."""
         quarters = cost.BARRIER
         for side in (self.store, self.load):
             quarters += side.quarters(self.bits)
-        conflicts = f"{self.conflicts} wavefronts of bank conflicts" if self.conflicts else "no bank conflicts"
-        counts = f"{_count(self.store, 'store')} and {_count(self.load, 'load')} per thread"
-        return Cost(quarters, f"{_size(self.bytes)} through shared memory, {counts}, {conflicts}")
+        return Cost(quarters, traffic(self.bytes, "shared memory", self.store, self.load, self.bits))
 
 
 def plan_shared(src: Columns, dst: Columns, bits: int) -> SharedRoundTrip:
     """The round trip between two layouts of one tile within a block; `bits` is the element's width."""
     from_source, to_target = store_side(src), load_side(dst)
-    stored, loaded = _vectors(from_source, to_target, cost.element_bytes(bits))
-    swizzle = Span(_swizzle(from_source, to_target, stored, loaded, cost.element_bytes(bits)))
+    swizzle, stored, loaded = place_sides(from_source, to_target, cost.element_bytes(bits))
 
     def offset(element: int) -> int:
         return solved(swizzle, element)
@@ -71,10 +68,19 @@ def plan_shared(src: Columns, dst: Columns, bits: int) -> SharedRoundTrip:
     return SharedRoundTrip(
         bits=bits,
         elements=1 << swizzle.rank,
-        store=spell(from_source.mapped(offset), 1 << len(stored)),
-        load=spell(to_target.mapped(offset), 1 << len(loaded)),
+        store=spell(from_source.mapped(offset), stored),
+        load=spell(to_target.mapped(offset), loaded),
         result=to_target.result,
     )
+
+
+def place_sides(storing: Side, loading: Side, size: int, mask: int = -1) -> tuple[Span, int, int]:
+    """The swizzle that places elements of `size` bytes in memory, and how many of them a store and a load move at a time.
+
+    The bits of `loading`'s columns outside `mask` name a memory, not a place in it: a vector has none of them."""
+    placed = loading if mask == -1 else loading.mapped(lambda column: column & mask)
+    stored, loaded = _vectors(storing, replace(placed, registers=loading.registers), size)
+    return Span(_swizzle(storing, placed, stored, loaded, size)), 1 << len(stored), 1 << len(loaded)
 
 
 def _vectors(storing: Side, loading: Side, size: int) -> tuple[list[int], list[int]]:
@@ -132,6 +138,18 @@ def _same_vector(phase: Sequence[int], bits: Sequence[int]) -> list[int]:
     """Basis of the XORs of a phase's lanes whose coordinates at `bits` are 0: lanes that those bits do not distinguish."""
     mask = sum(1 << bit for bit in bits)
     return basis(f2.apply(phase, lanes) for lanes in kernel([column & mask for column in phase]))
+
+
+def traffic(size: int, where: str, store: Access, load: Access, bits: int) -> str:
+    """What goes through memory, as text."""
+    conflicts = _conflicts(store, load, bits)
+    counts = f"{_count(store, 'store')} and {_count(load, 'load')} per thread"
+    added = f"{conflicts} wavefronts of bank conflicts" if conflicts else "no bank conflicts"
+    return f"{_size(size)} through {where}, {counts}, {added}"
+
+
+def _conflicts(store: Access, load: Access, bits: int) -> int:
+    return sum(side.conflicts(bits) * len(side.offsets) for side in (store, load))
 
 
 def _count(side: Access, verb: str) -> str:

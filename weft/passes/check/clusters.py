@@ -14,11 +14,8 @@ from weft.errors import cluster as errors
 from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.types import SharedType, TensorType, TileType
 from weft.layout import LinearLayout
-from weft.layout.cluster import copies
-from weft.layout.convert.plans import plan_conversion
-from weft.layout.reduction import plan_ordered_reduction, plan_reduction, plan_scan
 from weft.layout.shared.load_store import plan_access
-from weft.ops import async_copy, cluster, control, memory, shared, tcgen05, tensor_memory, tile
+from weft.ops import async_copy, cluster, control, shared, tcgen05, tensor_memory
 
 _MEET = "store the tile to global memory, call cluster.barrier(), and load it in the other layout"
 
@@ -28,7 +25,6 @@ def check_blocks(func: Func) -> None:
     blocks = func.attrs.num_ctas
     if blocks == 1:
         return
-    used = {value for op in walk(func.body) for value in op.uses}
     for op in walk(func.body):
         check = _CHECKS.get(op.kind)
         if check is not None:
@@ -36,8 +32,6 @@ def check_blocks(func: Func) -> None:
                 check(op)
             except UserError as error:
                 raise error.at(op.loc) from None
-        if op.kind in (memory.atomic, memory.atomic_cas) and op.result in used and _is_copied(op.operands[0], blocks):
-            raise fail(errors.ATOMIC_RESULT, loc=op.loc, num_ctas=blocks)
     if any(op.kind is control.warp_specialize for op in func.body.ops):
         _check_nested(func)
 
@@ -55,37 +49,12 @@ def _linear(value: Value | None) -> LinearLayout:
     return value.type.linear
 
 
-def _is_copied(ptr: Value | None, blocks: int) -> bool:
-    assert ptr is not None
-    return not isinstance(ptr.type, TileType) or copies(_linear(ptr), blocks) > 0
-
-
 def _exchange(what: str, first: str, second: str, fix: str) -> UserError:
     return fail(errors.EXCHANGE, what=what, first=first, second=second, fix=fix)
 
 
 def _blocks(linear: LinearLayout) -> list[list[int]]:
     return [list(basis) for basis in linear.bases("block")]
-
-
-def _convert(op: Op) -> None:
-    source, target = _linear(op.operands[0]), _linear(op.result)
-    try:
-        plan_conversion(source, target, op.result.type.element.bits)
-    except LayoutError as error:
-        if error.code != "convert-blocks":
-            raise
-        fix = f"give both layouts the same cga_layout, or {_MEET}"
-        before, after = (f"its blocks lie at {_blocks(linear)}" for linear in (source, target))
-        raise _exchange("convert_layout", f"{before} before", f"{after} after", fix) from None
-
-
-def _reduce(op: Op) -> None:
-    (plan_ordered_reduction if op.attrs["in_order"] else plan_reduction)(_linear(op.operands[0]), op.attrs["axis"])
-
-
-def _scan(op: Op) -> None:
-    plan_scan(_linear(op.operands[0]), op.attrs["axis"], op.attrs["reverse"])
 
 
 def _access(op: Op) -> None:
@@ -163,21 +132,7 @@ def _without(basis: list[int], axis: int) -> list[int]:
     return basis[:axis] + basis[axis + 1 :]
 
 
-def _histogram(op: Op) -> None:
-    found = _blocks(_linear(op.operands[0]))
-    if any(map(any, found)):
-        raise _exchange(
-            "a histogram", "each block has the counts of all elements", f"the blocks hold different ones: {found}",
-            "use a layout without cga_layout, or count with atomics in global memory",
-        )  # fmt: skip
-
-
 _CHECKS: dict[OpDef, Callable[[Op], None]] = {
-    tile.convert: _convert,
-    tile.reduce: _reduce,
-    tile.scan: _scan,
-    tile.gather: _along,
-    tile.histogram: _histogram,
     shared.load: _access,
     shared.store: _access,
     async_copy.global_to_shared: _access,

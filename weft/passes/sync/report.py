@@ -28,6 +28,7 @@ KINDS: dict[OpDef, Kind] = {
     sync.barrier: "barrier",
     sync.fence_async: "fence.async",
     cluster.wait: "cluster barrier",
+    cluster.barrier: "cluster barrier",
 }
 FENCES: dict[bool, Kind] = {True: "tcgen05.fence before", False: "tcgen05.fence after"}
 

@@ -24,6 +24,7 @@ from weft.ops import mma, tcgen05
 from weft.sim.machine.agents import Agents, Groups, Pipe
 from weft.sim.machine.barriers import Agent, Barrier
 from weft.sim.machine.data import Array, Data, Mark, where_marked
+from weft.sim.machine.exchange import Exchange
 from weft.sim.machine.hardware import own_part_of, part_of
 from weft.sim.machine.machine import Machine
 from weft.sim.machine.naming import Naming
@@ -46,11 +47,12 @@ class Cluster:
 
     `slot` numbers the tasks of all blocks together. Each task has a clock, bulk groups, cp.async batches, wgmma groups, and a
     pipe of tcgen05 operations. `rounds`: what each phase of the cluster's barrier published. `refused`: the responses of
-    clusterlaunchcontrol requests that found no program left."""
+    clusterlaunchcontrol requests that found no program left. `exchanges`: the last exchange of tiles between the blocks, by
+    operation and partition."""
 
     __slots__ = (
-        "_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "pipes", "products", "refused",
-        "rounds",
+        "_components", "blocks", "bulk", "clocks", "copies", "exchanges", "machine", "number", "pid", "pipes", "products",
+        "refused", "rounds",
     )  # fmt: skip
 
     def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
@@ -65,6 +67,7 @@ class Cluster:
         self.pipes = [Pipe(self.component(), self.component()) for _ in self.clocks]
         self.rounds: list[Released] = []
         self.refused: list[Response] = []
+        self.exchanges: dict[tuple[Op, int], Exchange] = {}
         self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
 
     def component(self) -> int:

@@ -261,13 +261,16 @@ def note(
         shadow.access(task.clock, task.event(op, mode, writes, handle.memory, component, value, atomic), place.area)
 
 
-def read(task: Task, op: Op, handle: Handle, place: Place, element: DType) -> Data:
-    """Read the elements. Elements never written are an error or undefined. Raises UninitializedRead, OutOfBounds, races."""
+def read(
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, block: Block | None = None
+) -> Data:  # fmt: skip
+    """Read the elements, from `block` (default: the task's own). Elements never written are an error or undefined. Raises
+    UninitializedRead, OutOfBounds, races."""
     check_bounds(task, op, handle, place, element, WORDS["generic", False][0])
     task.reads += 1
-    note(task, op, handle, place, "generic", writes=False)
-    values = fetch(task, handle, place, element)
-    return Data(*marked_values(task, op, handle, place, element, values))
+    note(task, op, handle, place, "generic", writes=False, block=block)
+    values = fetch(task, handle, place, element, block)
+    return Data(*marked_values(task, op, handle, place, element, values, block))
 
 
 def fetch(task: Task, handle: Handle, place: Place, element: DType, block: Block | None = None) -> Array:
@@ -338,14 +341,17 @@ def write_tile(task: Task, op: Op, handle: Handle, place: Place, element: DType,
     write(task, op, handle, place, element, place.written, value)
 
 
-def write(task: Task, op: Op, handle: Handle, place: Place, element: DType, at: Array, value: Data) -> None:
-    """Write a value to the elements `at` (those of `place.elements` that are accessed). Raises OutOfBounds, races."""
+def write(
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, at: Array, value: Data, block: Block | None = None
+) -> None:
+    """Write a value to the elements `at` (those of `place.elements` that are accessed), in the memory of `block` (default: the
+    task's own). Raises OutOfBounds, races."""
     check_bounds(task, op, handle, place, element, WORDS["generic", True][0])
-    note(task, op, handle, place, "generic", writes=True)
-    put(task, handle, place, element, at, bits_of(np.asarray(value.array)))
+    note(task, op, handle, place, "generic", writes=True, block=block)
+    put(task, handle, place, element, at, bits_of(np.asarray(value.array)), block)
     if value.undefined is not None:
         mask = np.broadcast_to(value.undefined.mask, np.shape(at))
-        store = task.block.store(handle.memory.space)
+        store = (block or task.block).store(handle.memory.space)
         store.mark(handle.base, at + place.low, element.itemsize, value.undefined, mask)
 
 

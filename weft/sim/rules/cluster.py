@@ -1,17 +1,36 @@
-"""The cluster's barrier (PTX ISA, "barrier.cluster"), and the rank of a block."""
+"""The cluster's barrier (PTX ISA, "barrier.cluster"), the rank of a block, and accesses to other blocks' shared memory."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from weft.errors import hazard
 from weft.ir.core import Op
 from weft.ops import cluster
-from weft.sim.machine.data import Data
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.data import Array, Data, Mark, arange
+from weft.sim.machine.exchange import gathered, meet
+from weft.sim.machine.hardware import linear_of
+from weft.sim.machine.tasks import Block, Task
 from weft.sim.machine.wait import Run, Wait
+from weft.sim.memory import places
 from weft.sim.memory.clocks import Released
+from weft.sim.memory.spaces import Handle
+from weft.sim.numbers.arithmetic import numpy_dtype
 from weft.sim.rule import rule
+from weft.sim.rules.regs import per_thread
+from weft.sim.rules.shared import (
+    bases,
+    by_register,
+    count_of,
+    element_of,
+    mask_of,
+    place_in,
+    spread,
+    tile_of,
+    write_registers,
+)
 
 
 @rule(cluster.rank)
@@ -72,3 +91,90 @@ def _wait(task: Task, op: Op) -> Run:
     if events >= 0:
         task.block.meet(task.clock, events)
     return ()
+
+
+@rule(cluster.barrier)
+def _barrier(task: Task, op: Op, bar: Handle | None) -> Run:
+    task.barrier()
+    yield from meet(task, op, None, orders=True)
+    return ()
+
+
+@rule(cluster.convert)
+def _convert(task: Task, op: Op, x: Data, bar: Handle | None) -> Run:
+    return (yield from gathered(task, op, x, linear_of(tile_of(op.operands[0])), op.attrs["first"]))
+
+
+# Accesses to the shared memory of other blocks, per thread (lowered stage)
+
+
+@rule(cluster.load_regs)
+def _load_regs(task: Task, op: Op, handle: Handle, base: Data, peer: Data) -> Data:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    ranks = np.broadcast_to(_peers(task, op, peer)[..., None], elements.shape)
+    return _read(task, op, handle, by_register(op, elements), by_register(op, ranks))
+
+
+@rule(cluster.load_at)
+def _load_at(task: Task, op: Op, handle: Handle, index: Data, peer: Data) -> Data:
+    return _read(task, op, handle, _chosen(task, op, index), _each(task, op, peer))
+
+
+@rule(cluster.store_regs)
+def _store_regs(task: Task, op: Op, handle: Handle, base: Data, peer: Data, value: Data, mask: Data | None) -> None:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    ranks = np.broadcast_to(_peers(task, op, peer)[..., None], elements.shape)
+    _write(task, op, handle, elements, ranks, value, mask, np.array(op.attrs["registers"]))
+
+
+@rule(cluster.store_at)
+def _store_at(task: Task, op: Op, handle: Handle, index: Data, peer: Data, value: Data, mask: Data | None) -> None:
+    elements = _chosen(task, op, index)
+    _write(task, op, handle, elements, _each(task, op, peer), value, mask, arange(elements.shape[1]))
+
+
+def _peers(task: Task, op: Op, peer: Data) -> Array:
+    """The rank that each access of each thread is to, (threads, n)."""
+    return np.broadcast_to(peer.array ^ np.array(op.attrs["peers"], np.int64), (task.threads, len(op.attrs["peers"])))
+
+
+def _each(task: Task, op: Op, data: Data) -> Array:
+    """An index of each thread and register."""
+    task.demand(op, data, "an address")
+    return per_thread(task, data, count_of(op.operand("peer"))).array.astype(np.int64)
+
+
+def _chosen(task: Task, op: Op, index: Data) -> Array:
+    return spread(op, _each(task, op, index))
+
+
+def _read(task: Task, op: Op, handle: Handle, elements: Array, ranks: Array) -> Data:
+    """Read elements as (threads, count), each from the block of its rank; the values of inactive threads are arbitrary."""
+    element = element_of(op.operands[0])
+    active = mask_of(task, None, elements.shape)
+    out: Array = np.zeros(elements.shape, numpy_dtype(element))
+    undefined: Array = np.zeros(elements.shape, bool)
+    mark: Mark | None = None
+    for block, chosen in _by_block(task, ranks, active):
+        found = places.read(task, op, handle, place_in(task, op, handle, elements, chosen), element, block)
+        out[chosen] = found.array[chosen]
+        if found.undefined is not None:
+            mark = found.undefined
+            undefined[chosen] = np.broadcast_to(mark.mask, elements.shape)[chosen]
+    return Data(out, mark and Mark(undefined, mark.cause, mark.loc))
+
+
+def _write(
+    task: Task, op: Op, handle: Handle, elements: Array, ranks: Array, value: Data, mask: Data | None, table: Array
+) -> None:
+    """Write each thread's registers `table` to `elements`, each in the block of its rank."""
+    task.demand(op, mask, "a mask")
+    active = mask_of(task, mask, elements.shape)
+    for block, chosen in _by_block(task, ranks, active):
+        write_registers(task, op, handle, elements, chosen, value, table, block)
+
+
+def _by_block(task: Task, ranks: Array, active: Array) -> Iterator[tuple[Block, Array]]:
+    """Each accessed block, with the mask of the active accesses to it."""
+    for rank in np.unique(ranks[active]).tolist():
+        yield task.block.cluster.blocks[rank], active & (ranks == rank)

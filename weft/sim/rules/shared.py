@@ -18,7 +18,7 @@ from weft.layout.shared.views import contiguous
 from weft.ops import shared
 from weft.sim.machine.data import Array, Data, Mark, arange, where
 from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import Block, Task
 from weft.sim.memory import places
 from weft.sim.memory.global_access import COMBINE
 from weft.sim.memory.heap import turns
@@ -36,7 +36,8 @@ def shared_type(value: Value | None) -> SharedType:
     return value.type
 
 
-def _tile(value: Value | None) -> TileType:
+def tile_of(value: Value | None) -> TileType:
+    """The type of a tile."""
     assert value is not None and isinstance(value.type, TileType)
     return value.type
 
@@ -114,27 +115,27 @@ def _keep_alive(task: Task, op: Op, handle: Handle) -> None:
 @rule(shared.load)
 def _load(task: Task, op: Op, handle: Handle) -> Data:
     type = shared_type(op.operands[0])
-    place = places.place_of(task, type, handle, linear_of(_tile(op.result)), reading=True)
+    place = places.place_of(task, type, handle, linear_of(tile_of(op.result)), reading=True)
     return places.read(task, op, handle, place, type.element)
 
 
 @rule(shared.store)
 def _store(task: Task, op: Op, handle: Handle, value: Data) -> None:
     type = shared_type(op.operands[0])
-    place = places.place_of(task, type, handle, linear_of(_tile(op.operands[1])), reading=False)
+    place = places.place_of(task, type, handle, linear_of(tile_of(op.operands[1])), reading=False)
     places.write_tile(task, op, handle, place, type.element, value)
 
 
 @rule(shared.gather)
 def _gather(task: Task, op: Op, handle: Handle, indices: Data) -> Data:
-    type, layout = shared_type(op.operands[0]), linear_of(_tile(op.operands[1]))
+    type, layout = shared_type(op.operands[0]), linear_of(tile_of(op.operands[1]))
     place = _along(task, op, handle, type, indices, layout, "reads")
     return places.read(task, op, handle, place, type.element)
 
 
 @rule(shared.atomic)
 def _atomic(task: Task, op: Op, handle: Handle, value: Data, mask: Data | None, indices: Data) -> Data:
-    type, layout = shared_type(op.operands[0]), linear_of(_tile(op.operands[3]))
+    type, layout = shared_type(op.operands[0]), linear_of(tile_of(op.operands[3]))
     task.demand(op, mask, "a mask")
     place = _along(task, op, handle, type, indices, layout, "updates", None if mask is None else mask.array)
     return _combine(task, op, handle, place, type.element, value)
@@ -142,7 +143,7 @@ def _atomic(task: Task, op: Op, handle: Handle, value: Data, mask: Data | None, 
 
 @rule(shared.scatter)
 def _scatter(task: Task, op: Op, handle: Handle, value: Data, indices: Data) -> None:
-    type, layout = shared_type(op.operands[0]), linear_of(_tile(op.operands[2]))
+    type, layout = shared_type(op.operands[0]), linear_of(tile_of(op.operands[2]))
     place = _along(task, op, handle, type, indices, layout, "writes")
     places.write_tile(task, op, handle, place, type.element, value)
 
@@ -217,14 +218,15 @@ def spread(op: Op, index: Array) -> Array:
     return index + np.array(added, np.int64) if added else index
 
 
-def _place(task: Task, op: Op, handle: Handle, elements: Array, active: Array) -> Place:
+def place_in(task: Task, op: Op, handle: Handle, elements: Array, active: Array) -> Place:
     """The place of the active elements of a (threads, ...) array."""
     shape = (task.threads,) + (1,) * (elements.ndim - 1)
     threads = np.broadcast_to(arange(task.threads, dtype=np.int16).reshape(shape), elements.shape)
     return places.some_place(task, handle, element_of(op.operands[0]), elements, elements[active], threads[active])
 
 
-def _mask(task: Task, mask: Data | None, shape: tuple[int, ...]) -> Array:
+def mask_of(task: Task, mask: Data | None, shape: tuple[int, ...]) -> Array:
+    """The active threads' accesses under a mask, as an array of a shape that begins with the threads."""
     under = task.under(None if mask is None else mask.array)
     if under is None:
         return np.ones(shape, bool)
@@ -236,26 +238,33 @@ def _write(task: Task, op: Op, handle: Handle, elements: Array, value: Data, mas
     """Write each thread's registers `table` to `elements`, whose shape is that of `table`, or that with a leading axis of
     threads."""
     task.demand(op, mask, "a mask")
-    active = _mask(task, mask, elements.shape)
-    place = _place(task, op, handle, elements, active)
-    values = per_thread(task, value, _count(op.operands[2])).array[:, table]
+    write_registers(task, op, handle, elements, mask_of(task, mask, elements.shape), value, table)
+
+
+def write_registers(
+    task: Task, op: Op, handle: Handle, elements: Array, active: Array, value: Data, table: Array,
+    block: Block | None = None,
+) -> None:  # fmt: skip
+    """Write the active threads' registers `table` to `elements`, in the memory of `block` (default: the task's own)."""
+    place, stored = place_in(task, op, handle, elements, active), op.operand("value")
+    values = per_thread(task, value, count_of(stored)).array[:, table]
     undefined = None
     if value.undefined is not None:
-        full = np.broadcast_to(value.undefined.mask, (task.threads, _count(op.operands[2])))
+        full = np.broadcast_to(value.undefined.mask, (task.threads, count_of(stored)))
         undefined = Mark(full[:, table][active], value.undefined.cause, value.undefined.loc)
-    places.write(
-        task, op, handle, place, element_of(op.operands[0]), place.elements[active], Data(values[active], undefined)
-    )  # fmt: skip
+    data = Data(values[active], undefined)
+    places.write(task, op, handle, place, element_of(op.operands[0]), place.elements[active], data, block)
 
 
-def _count(value: Value | None) -> int:
+def count_of(value: Value | None) -> int:
+    """The number of registers of an array."""
     assert value is not None and isinstance(value.type, RegsType)
     return value.type.count
 
 
 def _read(task: Task, op: Op, handle: Handle, elements: Array) -> Data:
     """Read elements as (threads, count); the values of inactive threads are arbitrary."""
-    place = _place(task, op, handle, elements, _mask(task, None, elements.shape))
+    place = place_in(task, op, handle, elements, mask_of(task, None, elements.shape))
     return places.read(task, op, handle, place, element_of(op.operands[0]))
 
 
@@ -268,10 +277,10 @@ def _store_regs(task: Task, op: Op, handle: Handle, base: Data, value: Data, mas
 @rule(shared.load_regs)
 def _load_regs(task: Task, op: Op, handle: Handle, base: Data) -> Data:
     elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
-    return _read(task, op, handle, _by_register(op, elements))
+    return _read(task, op, handle, by_register(op, elements))
 
 
-def _by_register(op: Op, elements: Array) -> Array:
+def by_register(op: Op, elements: Array) -> Array:
     """Elements reordered by the register that receives them, (threads, count)."""
     return elements.reshape(len(elements), -1)[:, np.argsort(np.array(op.attrs["registers"]).ravel())]
 
@@ -279,13 +288,13 @@ def _by_register(op: Op, elements: Array) -> Array:
 @rule(shared.load_at)
 def _load_at(task: Task, op: Op, handle: Handle, index: Data) -> Data:
     task.demand(op, index, "an address")
-    return _read(task, op, handle, spread(op, per_thread(task, index, _count(op.operands[1])).array.astype(np.int64)))
+    return _read(task, op, handle, spread(op, per_thread(task, index, count_of(op.operands[1])).array.astype(np.int64)))
 
 
 @rule(shared.store_at)
 def _store_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: Data | None) -> None:
     task.demand(op, index, "an address")
-    count = _count(op.operands[1])
+    count = count_of(op.operands[1])
     elements = spread(op, per_thread(task, index, count).array.astype(np.int64))
     _write(task, op, handle, elements, value, mask, arange(count))
 
@@ -295,10 +304,10 @@ def _atomic_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mas
     own = None if mask is None else mask.array
     task.demand(op, mask, "a mask")
     task.demand(op, index, "an address", own)
-    count = _count(op.operands[1])
+    count = count_of(op.operands[1])
     elements = spread(op, per_thread(task, index, count).array.astype(np.int64))
-    active = _mask(task, mask, elements.shape)
-    place = replace(_place(task, op, handle, elements, active), mine=active)
+    active = mask_of(task, mask, elements.shape)
+    place = replace(place_in(task, op, handle, elements, active), mine=active)
     return _combine(task, op, handle, place, element_of(op.operands[0]), per_thread(task, value, count))
 
 
@@ -350,7 +359,7 @@ def _rows(task: Task, op: Op, base: Data) -> Array:
 
 @rule(shared.load_matrix)
 def _load_matrix(task: Task, op: Op, handle: Handle, base: Data) -> Data:
-    return _read(task, op, handle, _by_register(op, _rows(task, op, base)))
+    return _read(task, op, handle, by_register(op, _rows(task, op, base)))
 
 
 @rule(shared.store_matrix)

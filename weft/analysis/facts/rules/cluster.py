@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from weft.analysis.facts.rule import Rule
+from weft.analysis.facts.rule import Rule, first, same
 from weft.ir.core import OpDef
+from weft.ops import cluster
 
-RULES: dict[OpDef, Rule] = {}
-NOTHING: dict[OpDef, str] = {}
+RULES: dict[OpDef, Rule] = {cluster.convert: Rule(first, same)}
+NOTHING: dict[OpDef, str] = dict.fromkeys((cluster.load_regs, cluster.load_at), "what memory held")

@@ -4,8 +4,8 @@
     ...                 # code that does not depend on other CTAs
     cluster.wait()
 
-Arrivals and waits alternate in every thread. The barrier is available neither inside of `warp_specialize` nor in a kernel
-without a cluster (cluster-missing).
+Arrivals and waits alternate in every thread. Inside of `warp_specialize` only `barrier()` is available; there it is the barrier
+of the partition's threads in all CTAs. A kernel without a cluster has no barrier of it (cluster-missing).
 """
 
 from __future__ import annotations
@@ -39,18 +39,28 @@ def wait() -> None:
 
 @builtin
 def barrier(relaxed: bool = False) -> None:
-    """`arrive` followed by `wait`. Raises the same errors."""
+    """`arrive` followed by `wait`; in a partition, a barrier of its threads in all CTAs.
+
+    Raises async-target, cluster-missing."""
+    if current().partition:
+        _check_cluster("cluster.barrier()")
+        apply_many(ops.barrier, (None,))
+        return
     _check("cluster.barrier()")
     apply_many(ops.arrive, (), relaxed=bool(relaxed))
     apply_many(ops.wait, ())
 
 
 def _check(what: str) -> None:
+    _check_cluster(what)
+    partition = current().partition
+    if partition:
+        raise fail(errors.PARTITION, what=what.removesuffix("()"), partition=partition)
+
+
+def _check_cluster(what: str) -> None:
     demand(what.removesuffix("()"), "clusters")
-    context = current()
-    if context.partition:
-        raise fail(errors.PARTITION, what=what.removesuffix("()"), partition=context.partition)
-    if context.num_ctas == 1:
+    if current().num_ctas == 1:
         raise fail(errors.MISSING, what=what)
 
 

@@ -7,6 +7,7 @@ from weft.passes.lower.rules import (
     arith,
     async_copy,
     clc,
+    cluster,
     control,
     debug,
     elements,
@@ -25,7 +26,7 @@ from weft.passes.lower.rules import (
 from weft.passes.lower.state import LowerRule
 
 FAMILIES = (
-    arith, async_copy, clc, control, debug, elements, hints, mbarrier, memory, mma, shared, sync, tcgen05,
+    arith, async_copy, clc, cluster, control, debug, elements, hints, mbarrier, memory, mma, shared, sync, tcgen05,
     tensor_memory, thread, tile, tma,
 )  # fmt: skip
 RULES: dict[OpDef, LowerRule] = {op: rule for family in FAMILIES for op, rule in family.RULES.items()}

@@ -3,6 +3,7 @@
 %y = tile.convert %x    -->    %y = regs.gather %x              the same thread holds each element
                                %y = warp.shuffle_xor %x ...     the same warp does
                                shared.store_regs, load_regs     any thread of the block does
+                               (weft.passes.lower.cluster)      another block does
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from weft.ir.types import int32
 from weft.layout import LinearLayout
 from weft.layout.convert.plans import Access, Nothing, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
 from weft.ops import arith, regs, shared, tile, warp
+from weft.passes.lower import cluster as between_blocks
 from weft.passes.lower.exchange import allocate, restored, storable
 from weft.passes.lower.forms import Array, Form, Splat
 from weft.passes.lower.placement import linear_of
@@ -20,22 +22,31 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 def convert(lo: Lowering, op: Op) -> None:
     """Convert a tile to another layout by the cheapest plan."""
-    (source,) = op.uses
-    lo.define(op, converted(lo, lo.form(source), linear_of(source), linear_of(op.result), source.type.element.bits))
+    source, *_ = op.uses
+    form, bits = lo.form(source), source.type.element.bits
+    lo.define(op, converted(lo, form, linear_of(source), linear_of(op.result), bits))
 
 
-def converted(lo: Lowering, form: Form, source: LinearLayout, target: LinearLayout, bits: int) -> Form:
-    """The form, in the target layout, of a tile with elements of `bits` bits."""
-    if isinstance(form, Splat):
+def converted(
+    lo: Lowering, form: Form, source: LinearLayout, target: LinearLayout, bits: int, first: bool = False,
+    bar: Value | None = None,
+) -> Form:  # fmt: skip
+    """The form, in the target layout, of a tile with elements of `bits` bits. `first`, `bar`: see `cluster.convert`."""
+    if isinstance(form, Splat) and not first:
         return Splat(form.value, target.in_size("register"))
-    plan = plan_conversion(source, target, bits)
+    plan = plan_conversion(source, target, bits, first)
     if isinstance(plan, Nothing):
         return form
     if isinstance(plan, RegisterMove):
         return lo.picked(form, plan.table)
     value = lo.array(form)
     moved = storable(lo, value)
-    moved = shuffle(lo, plan, moved) if isinstance(plan, WarpShuffle) else round_trip(lo, plan, moved)
+    if isinstance(plan, WarpShuffle):
+        moved = shuffle(lo, plan, moved)
+    elif isinstance(plan, SharedRoundTrip):
+        moved = round_trip(lo, plan, moved)
+    else:
+        moved = between_blocks.round_trip(lo, plan, moved, bar)
     return Array(restored(lo, moved, value))
 
 

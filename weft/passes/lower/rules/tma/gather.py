@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
-from weft.errors import UserError
+from weft.errors import fail
+from weft.errors import layout as errors
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DescriptorType, int32
 from weft.layout import NVMMASharedLayout
 from weft.layout.cluster import block_bases, block_shape, copies
+from weft.layout.convert.plans import crosses, plan_conversion
 from weft.layout.linear.f2 import log2
 from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
@@ -68,10 +70,9 @@ def _rows(lo: Lowering, op: Op, desc: Value, handle: Value, rows: Value) -> Valu
         target = target.with_columns(part, [0] * source.in_bits(part))
     if any(blocks):
         target = target.with_columns("block", blocks)
-    try:
-        return lo.array(converted(lo, lo.form(rows), source, target, int32.bits))
-    except UserError as error:
-        raise error.at(op.loc) from None
+    if crosses(plan_conversion(source, target, int32.bits)):
+        raise fail(errors.CONVERT_BLOCKS, loc=op.loc, src=list(source.bases("block")), dst=blocks)
+    return lo.array(converted(lo, lo.form(rows), source, target, int32.bits))
 
 
 def _column(lo: Lowering, desc: Value, handle: Value, column: Value) -> Value:
