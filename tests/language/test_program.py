@@ -99,7 +99,7 @@ def test_device_assert(kernel):
     x = kernel.tile(gl.int32)
     gl.device_assert(x < 3, Text(("small ", x)), mask=kernel.scalar(gl.int1))
     op = kernel.last("debug.assert")
-    assert op.attrs == {"message": "small {x}"}
+    assert op.attrs == {"message": "small {x}", "always": False}
     assert op.operands[1].type == op.operands[0].type
     gl.device_assert(kernel.scalar(gl.int32))
     assert kernel.last("debug.assert").operands[1] is None
@@ -150,8 +150,11 @@ def test_inline_asm(kernel):
     with mistake("tile-asm-constraints") as found:
         gl.inline_asm_elementwise("...", "=r,r", [x, y], gl.int32, True, 1)
     assert "the values take 1 and 2" in found.text
+    assert gl.inline_asm_elementwise("...", "=r", [], gl.int32, True, 1).is_scalar
     with mistake("tile-asm-operands"):
-        gl.inline_asm_elementwise("...", "=r", [], gl.int32, True, 1)
+        gl.inline_asm_elementwise("...", "=r", [], gl.int32, True, 2)
+    with mistake("tile-asm-operands"):
+        gl.inline_asm_elementwise("...", "=r,r", [x], gl.int32, True, 0)
     with mistake("language-dtype"):
         gl.inline_asm_elementwise("...", "=r,r", [x], "int32", True, 1)
 

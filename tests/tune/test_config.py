@@ -38,7 +38,7 @@ def test_the_text_of_a_function_has_no_address():
     assert "0x" not in str(Config({"activation": test_configs_print}))
 
 
-@pytest.mark.parametrize("options", [{"num_warps": 3}, {"num_ctas": 16}, {"maxnreg": 8}, {"num_warps": "4"}])
+@pytest.mark.parametrize("options", [{"num_warps": 3}, {"num_ctas": 32}, {"maxnreg": 8}, {"num_warps": "4"}])
 def test_options_are_checked_at_once(options):
     with pytest.raises(LaunchError) as caught:
         Config(options)

@@ -475,7 +475,7 @@ TILE_MAP_PACK = row(
     "tile-map-pack",
     CompilationError,
     "map_elementwise got {operands} operands and pack={pack}",
-    "pass at least one operand, and a pack of 1 or more",
+    "pass a pack of 1 or more, and of 1 where there are no operands",
 )
 TILE_MAP_RESULT = row(
     "tile-map-result",
@@ -505,7 +505,7 @@ TILE_ASM_OPERANDS = row(
     "tile-asm-operands",
     CompilationError,
     "inline_asm_elementwise got {operands} operands and pack={pack}",
-    "pass at least one operand, and a pack of 1 or more",
+    "pass a pack of 1 or more, and of 1 where there are no operands",
 )
 TILE_FP4 = row(
     "tile-fp4",

@@ -51,7 +51,7 @@ def inline_asm_elementwise(
     kind = ops.inline_asm if is_pure else ops.inline_asm_volatile
     attrs = {"asm": asm, "constraints": constraints, "dtypes": dtypes, "pack": count, "sim": sim}
     form = common_form("inline_asm_elementwise", values) if values else None
-    results = apply_many(kind, [fit(x, form) for x in values] if form else [], **attrs)
+    results = apply_many(kind, [fit(x, form) for x in values], **attrs)
     return results if many else results[0]
 
 

@@ -9,7 +9,7 @@ condition that may diverge, but is uniform in the run, is fine.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,11 +17,26 @@ from weft.analysis.scopes import SPELLED, divided
 from weft.errors import Hazard, Loc, fail, hazard
 from weft.ir.core import Op, Region, Scope
 from weft.sim.machine.data import Array
+from weft.sim.machine.naming import Naming
 from weft.sim.memory.warps import shared_in_warps
 from weft.sim.rule import Rule
 
-if TYPE_CHECKING:
-    from weft.sim.machine.tasks import Task
+
+class Running(Protocol):
+    """What the check asks of a task: which of its threads are active, and how reports name them."""
+
+    active: Array | None
+    threads: int
+    pid: tuple[int, int, int]
+    slot: int
+    names: Naming
+    block: Any
+    machine: Any
+
+    @property
+    def warps(self) -> int:
+        """The number of the task's warps."""
+        ...
 
 
 def together(rule: Rule, needs: Scope) -> Rule:
@@ -29,12 +44,12 @@ def together(rule: Rule, needs: Scope) -> Rule:
     if needs == "thread":
         return rule
 
-    def whole_partition(task: Task, op: Op, *operands: Any) -> Any:
+    def whole_partition(task: Running, op: Op, *operands: Any) -> Any:
         if task.active is not None:
             _check(task, op, np.bool_(True))
         return rule(task, op, *operands)
 
-    def whole_warps(task: Task, op: Op, *operands: Any) -> Any:
+    def whole_warps(task: Running, op: Op, *operands: Any) -> Any:
         out = rule(task, op, *operands)
         # Afterwards, because a shuffle itself names the lane that it misses.
         if task.active is not None:
@@ -44,12 +59,12 @@ def together(rule: Rule, needs: Scope) -> Rule:
     return whole_partition if needs == "block" else whole_warps
 
 
-def _active(task: Task) -> Array:
+def _active(task: Running) -> Array:
     """Mask of the active threads, (threads,)."""
     return np.broadcast_to(True if task.active is None else task.active, (task.threads, 1))[:, 0]
 
 
-def _check(task: Task, op: Op, wanted: Any) -> None:
+def _check(task: Running, op: Op, wanted: Any) -> None:
     """Report a thread that is `wanted` at an operation but not active."""
     active = _active(task)
     absent = wanted & ~active
@@ -73,7 +88,7 @@ def _spelled(op: Op) -> str:
     return f"{op.name}, inserted {reason}," if reason else SPELLED.get(op.kind, op.name)
 
 
-def _condition(task: Task, op: Op) -> Loc | None:
+def _condition(task: Running, op: Op) -> Loc | None:
     """The line of the outermost divergent branch or loop around an operation."""
     func = task.machine.func
     diverging = divided(func)

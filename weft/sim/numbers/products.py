@@ -41,6 +41,20 @@ def multiply(a: Array, b: Array, acc: Array | None, left: DType, right: DType, r
     return total
 
 
+def multiply_sync(a: Array, b: Array, acc: Array, left: DType, right: DType, result: DType) -> Array:
+    """`multiply` as `mma.sync` computes it.
+
+    ptxas (13.0; sm_90a and sm_100a) expands an m16n8k32 of fp8 to two HMMA.16816 of float16: one of the lower two elements of
+    each register, then one of the upper two. So fp8 keeps the accuracy of float16 here, which wgmma's does not.
+    """
+    if not left.is_fp8():
+        return multiply(a, b, acc, left, right, result)
+    k = np.arange(a.shape[-1])
+    order = k[np.lexsort((k, k % 4 >= 2, k // (K_BITS // left.bits)))]
+    x, y = (operand(part, element) for part, element in ((a[..., order], left), (b[..., order, :], right)))
+    return multiply(x, y, acc, float16, float16, result)
+
+
 def multiply_exactly(
     a: Array, b: Array, acc: Array | None, left: DType, right: DType, result: DType
 ) -> Array:  # fmt: skip

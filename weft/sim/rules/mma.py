@@ -29,7 +29,7 @@ from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers import fragments
-from weft.sim.numbers.products import InFlight, NotReady, Product, multiply
+from weft.sim.numbers.products import InFlight, NotReady, Product, multiply, multiply_sync
 from weft.sim.rule import rule
 from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import shared_type
@@ -169,7 +169,7 @@ def _warp(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     left, right, result = (_element(value) for value in op.operands[:3])
     order = k_order(tile(op.uses[0]).layout, a.array.shape, 1, left.bits)
     assert order is not None, "the language accepts operands in the instruction's fragments only"
-    return Data(multiply(a.array[:, list(order)], b.array[list(order)], acc.array, left, right, result))
+    return Data(multiply_sync(a.array[:, list(order)], b.array[list(order)], acc.array, left, right, result))
 
 
 # Lowered stage
@@ -246,5 +246,5 @@ def _mma_sync(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     rows = fragments.left_matrices(x, [chain.left for chain in chains], k, 1)
     columns = fragments.right_matrices(y, [chain.right for chain in chains], k)
     out = out.copy()
-    fragments.put_accumulators(out, firsts, multiply(rows, columns, old, left, right, result), 1)
+    fragments.put_accumulators(out, firsts, multiply_sync(rows, columns, old, left, right, result), 1)
     return Data(out)
