@@ -7,9 +7,11 @@ import pytest
 
 import weft
 from tests.kernels.harness import Described, poison, same, values
+from tests.kernels.matrices import LAYOUTS, load_matrix, store_matrix
 from weft import language as gl
+from weft.errors import CompilationError
 from weft.language.nvidia.ampere import async_copy
-from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+from weft.language.nvidia.hopper import async_store, fence_async_shared, mbarrier, tma
 
 ROWS = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
 SWIZZLED = gl.SwizzledSharedLayout(8, 1, 8, [1, 0])
@@ -166,6 +168,44 @@ def test_a_ring_of_blocks(run, rng, stages, count):
     run(doubled, 1, Described(x, [64, 64], layout), Described(out, [64, 64], layout), count, stages, ROWS)
     with np.errstate(over="ignore", invalid="ignore"):
         same(out.ravel(), (np.array(x) + np.array(x)).ravel())
+
+
+# st.async
+
+
+@weft.jit
+def sent(out, x, rounds, M: gl.constexpr, N: gl.constexpr, memory: gl.constexpr, layout: gl.constexpr):
+    """Each tile goes through shared memory, in two buffers by turns."""
+    bars = mbarrier.allocate_mbarrier(batch=2)
+    buffers = gl.allocate_shared_memory(x.dtype.element_ty, [2, M, N], memory)
+    for i in gl.static_range(2):
+        mbarrier.init(bars.index(i), count=1)
+    for i in range(rounds):
+        bar, buffer = bars.index(i % 2), buffers.index(i % 2)
+        mbarrier.expect(bar, buffer.nbytes_per_cta)
+        async_store(buffer, load_matrix(x + i * M * N, M, N, layout), bar)
+        mbarrier.wait(bar, i // 2 & 1, deps=[buffer])
+        store_matrix(out + i * M * N, buffer.load(layout), M, N, layout)
+
+
+@pytest.mark.parametrize("layout", ["rows", "repeated", "mma"])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int64])
+def test_asynchronous_stores(run, rng, kind, layout):
+    x, out = values(rng, kind, 5 * 32 * 64), poison(5 * 32 * 64, kind)
+    memory = gl.SwizzledSharedLayout(8, 1, 4, [1, 0])
+    made = run(sent, 1, out, x, 5, 32, 64, memory, LAYOUTS[layout], compiles=layout != "repeated")
+    same(out, x)
+    assert "store_shared_async_" in made.asm["cuda"] and "st.async.weak.shared::cluster" in made.asm["cuda"]
+
+
+def test_asynchronous_stores_of_two_bytes(run, rng):
+    x, out = values(rng, np.float16, 2048), poison(2048, np.float16)
+    with pytest.raises(CompilationError, match="only 1 are contiguous in shared memory") as caught:
+        run(sent, 1, out, x, 1, 32, 64, gl.SwizzledSharedLayout(1, 1, 1, [0, 1]), LAYOUTS["rows"])
+    assert caught.value.code == "async-store-width" and "2 neighbours" in str(caught.value)
+
+
+# TMA
 
 
 @weft.jit

@@ -161,6 +161,21 @@ def test_arrivals_everywhere():
     assert shared.code == "cluster-signal"
 
 
+def test_arrivals_from_other_blocks():
+    for blocks, mask, sent_to in ((1, 0, 0), (2, 0, 1), (2, 1, 0), (4, 1, 2), (4, None, 0)):
+        with building(num_ctas=blocks) as kernel:
+            mbarrier.arrive(mbarrier.allocate_mbarrier(), from_cta=mask)
+            assert kernel.last("mbarrier.arrive").attrs["sent_to"] == sent_to
+            mbarrier.expect(mbarrier.allocate_mbarrier(), 16, from_cta=mask)
+            assert kernel.last("mbarrier.expect").attrs["sent_to"] == sent_to
+    beyond = refused(lambda _: mbarrier.expect(mbarrier.allocate_mbarrier(), 16, from_cta=4), num_ctas=4)
+    assert beyond.code == "cluster-from-cta" and "is 4, which is no mask of CTAs 0 to 3" in beyond.message
+    both = refused(lambda _: mbarrier.arrive(mbarrier.allocate_mbarrier(), everywhere=True, from_cta=0), num_ctas=2)
+    assert both.code == "cluster-from-cta" and "together with everywhere" in both.message
+    pair = refused(lambda _: mbarrier.expect(mbarrier.allocate_mbarrier(two_ctas=True), 16, from_cta=0), num_ctas=2)
+    assert pair.code == "cluster-signal"
+
+
 def test_pairs_of_blocks_need_a_cluster():
     assert refused(lambda kernel: mbarrier.allocate_mbarrier(two_ctas=True)).code == "async-two-ctas"
 

@@ -47,6 +47,12 @@ SIGNAL = row(
     "{what} signals one barrier per block, but this barrier is shared by several blocks ({layout})",
     "use mbarrier.allocate_mbarrier(), which makes a barrier in each block",
 )
+FROM_CTA = row(
+    "cluster-from-cta",
+    CompilationError,
+    "from_cta of {what} is {got}, which {problem}",
+    "pass the mask of the bits of a CTA's rank that its sender has too, from 0 (CTA 0 sends to all) to {most} (each to itself)",
+)
 SENDER = row(
     "cluster-sender",
     CompilationError,

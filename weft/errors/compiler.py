@@ -129,6 +129,13 @@ ASYNC_COPY_WIDTH = row(
     "give each thread {least} neighbours along the dimension that is contiguous in both memories; promise what weft cannot "
     "prove (gl.multiple_of, gl.max_contiguous, for the mask gl.max_constancy); or load the tile and store it",
 )
+ASYNC_STORE_WIDTH = row(
+    "async-store-width",
+    CompilationError,
+    "an asynchronous store moves at least 4 bytes at a time, but of a thread's elements of {dtype} only {vec} are contiguous "
+    "in shared memory",
+    "give each thread {least} neighbours along the dimension that is contiguous in shared memory, or use smem.store",
+)
 IM2COL_PIXELS = row(
     "tma-im2col-pixels",
     CompilationError,

@@ -26,7 +26,9 @@ WRITES = Effect("write", "shared", "bar", by="elected")
 def _arrives(attrs: Attrs) -> tuple[Effect, ...]:
     """The effects of `expect` and `arrive`: an update of the mbarrier, perhaps another block's, that releases the accesses of
     all threads."""
-    return _arrival(bool(attrs.get("each_warp")), bool(attrs["shared_by"] or attrs.get("everywhere")))
+    return _arrival(
+        bool(attrs.get("each_warp")), bool(attrs["shared_by"] or attrs["sent_to"] or attrs.get("everywhere"))
+    )
 
 
 @cache
@@ -57,16 +59,19 @@ def invalidate(bar: Value) -> None:
 
 
 @op("mbarrier.expect", effects=_arrives, needs="block")
-def expect(bar: Value, pred: Value | None, bytes: int, shared_by: int = 0) -> None:
-    """One arrival that adds `bytes` to the pending bytes of the current phase, if `pred` holds. `shared_by` as in `arrive`."""
+def expect(bar: Value, pred: Value | None, bytes: int, shared_by: int = 0, sent_to: int = 0) -> None:
+    """One arrival that adds `bytes` to the pending bytes of the current phase, if `pred` holds. `shared_by` and `sent_to` as in
+    `arrive`."""
     barrier(bar)
+    require(not (sent_to and shared_by), "an arrival for other blocks is at their own barriers")
     _predicate(pred)
     require(0 <= bytes <= COUNT_LIMIT, "a phase counts up to {} bytes", COUNT_LIMIT)
 
 
 @op("mbarrier.arrive", effects=_arrives, needs="block")
 def arrive(
-    bar: Value, pred: Value | None, count: int = 1, shared_by: int = 0, each_warp: bool = False, everywhere: bool = False
+    bar: Value, pred: Value | None, count: int = 1, shared_by: int = 0, each_warp: bool = False, everywhere: bool = False,
+    sent_to: int = 0,
 ) -> None:  # fmt: skip
     """`count` arrivals where `pred` holds, for the whole partition: accesses of its threads before are visible to waiters.
 
@@ -74,10 +79,13 @@ def arrive(
     own threads have reached the operation. This needs no barrier before it, and still releases the accesses of all threads.
 
     In a cluster the mbarrier is that of the block whose rank has the bits of `shared_by` clear (see `blocks_sharing`), or with
-    `everywhere` the one at the same offset in each block."""
+    `everywhere` the one at the same offset in each block. With `sent_to` only the blocks whose rank has these bits clear
+    arrive, each on the mbarriers of all blocks whose rank differs in these bits only."""
     barrier(bar)
     _predicate(pred)
-    require(not (everywhere and (shared_by or each_warp)), "an arrival everywhere is a partition's, at own barriers")
+    own = not (shared_by or each_warp)
+    require(own or not (everywhere or sent_to), "an arrival for other blocks is a partition's, at their own barriers")
+    require(not (everywhere and sent_to), "an arrival everywhere is sent by every block")
     require(1 <= count <= COUNT_LIMIT, "1 to {} arrivals", COUNT_LIMIT)
 
 

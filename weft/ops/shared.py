@@ -13,7 +13,7 @@ from weft.layout import DistributedLayout, SharedLayout
 from weft.layout.shared.layouts import Pads
 from weft.layout.shared.sizes import VECTOR_BYTES
 from weft.layout.shared.views import contiguous
-from weft.ops.check import boolean, integer, regs, require, same_form, scalar, shared, shared_array, tile
+from weft.ops.check import barrier, boolean, integer, regs, require, same_form, scalar, shared, shared_array, tile
 from weft.ops.memory import Atomic
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER
@@ -96,6 +96,17 @@ def load(handle: Value, layout: DistributedLayout) -> Type:
 def store(handle: Value, value: Value) -> None:
     """Store a tile. An element that several threads hold is written once."""
     t, v = shared(handle), tile(value)
+    require((t.element, t.shape) == (v.element, v.shape), "{} stored to {}", v, t)
+
+
+SENDS = (Effect("write", "shared", "handle", completes="mbarrier"), Effect("update", "shared", "bar"))
+
+
+@op("shared.async_store", effects=SENDS, stage="tile", needs="block", removed_by=LOWER)
+def async_store(handle: Value, value: Value, bar: Value) -> None:
+    """Start a store of a tile (PTX st.async), whose bytes complete on the mbarrier. Each element is written once."""
+    t, v = shared(handle), tile(value)
+    barrier(bar)
     require((t.element, t.shape) == (v.element, v.shape), "{} stored to {}", v, t)
 
 
@@ -207,6 +218,33 @@ def check_store(
     t = shared_array(memory)
     boolean(mask)
     require(regs(value).element == t.element, "{} into {}", value.type, t)
+    _accesses(offsets, added, registers, vec)
+
+
+@op(
+    "shared.async_store_regs",
+    effects=(Effect("write", "shared", "memory", completes="mbarrier"), SENDS[1]),
+    stage="lowered",
+)
+def async_store_regs(
+    memory: Value,
+    base: Value,
+    value: Value,
+    bar: Value,
+    mask: Value | None,
+    offsets: Table,
+    registers: tuple[Table, ...],
+    vec: int,
+    added: Table = (),
+    pads: Pads = (),
+) -> None:
+    """As `store_regs`, by PTX st.async: each access completes its bytes on the mbarrier when it is performed."""
+    t = shared_array(memory)
+    scalar(base)
+    boolean(mask)
+    barrier(bar)
+    require(regs(value).element == t.element, "{} into {}", value.type, t)
+    require(vec * t.element.itemsize in (4, 8, 16), "st.async writes 4, 8 or 16 bytes")
     _accesses(offsets, added, registers, vec)
 
 

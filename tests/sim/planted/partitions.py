@@ -9,7 +9,7 @@ import numpy as np
 import weft
 from tests.sim.planted.bug import PLAIN, ROWS, apart, given, joined, plant, split, tile, wide
 from weft import language as gl
-from weft.language.nvidia.hopper import fence_async_shared, mbarrier, named_barrier, tma
+from weft.language.nvidia.hopper import async_store, fence_async_shared, mbarrier, named_barrier, tma
 
 # What the rings share
 
@@ -53,6 +53,25 @@ def early_counts(dst, layout: gl.constexpr, memory: gl.constexpr, FIXED: gl.cons
 LINE, FLAT = gl.BlockedLayout([1], [32], [4], [0]), gl.SwizzledSharedLayout(1, 1, 1, [0])
 COUNTS = np.where(np.arange(128) < 16, 8 + np.arange(128) % 2 * 160, 0).astype(np.int32)
 plant(early_counts, "hazard-thread-race", launch=given(np.full(128, -1, np.int32), COUNTS, LINE, FLAT))
+
+
+# A store that signals
+
+
+@weft.jit
+def early_read(dst, layout: gl.constexpr, memory: gl.constexpr, FIXED: gl.constexpr):
+    at = gl.arange(0, 128, layout)
+    box, bar = gl.allocate_shared_memory(gl.int32, [128], memory), mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, box.nbytes_per_cta)
+    async_store(box, at, bar)  # EARLIER
+    # BUG: program order does not order the store before the thread's own read.
+    if FIXED:
+        mbarrier.wait(bar, 0)
+    gl.store(dst + at, box.load(layout))  # HERE
+
+
+plant(early_read, "hazard-read-in-flight", launch=given(np.full(128, -1, np.int32), np.arange(128), LINE, FLAT))
 
 
 # Rings of two buffers

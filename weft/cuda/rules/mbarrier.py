@@ -131,7 +131,8 @@ def _invalidate(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 @elects(mbarrier.expect)
 def _expect(e: Emitter, op: Op, last: bool) -> list[Repeated]:
-    return [_once(_arrival(e, op, "mbar_expect", op.attrs["bytes"]))]
+    number = op.attrs["bytes"]
+    return _sent(e, op, number) if op.attrs["sent_to"] else [_once(_arrival(e, op, "mbar_expect", number))]
 
 
 @elects(mbarrier.arrive)
@@ -139,8 +140,20 @@ def _arrive(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     if op.attrs["everywhere"]:
         call, bar, count = _define_remote(e, op), _bar(e, op), op.attrs["count"]
         return [(e.func.attrs.num_ctas, lambda block: f"{call}({bar}, {block}, {count});")]
+    if op.attrs["sent_to"]:
+        return _sent(e, op, op.attrs["count"])
     name = "mbar_arrive" if e.target.has_mbarrier_tx else "mbar_arrive_each"
     return [_once(_arrival(e, op, name, op.attrs["count"]))]
+
+
+def _sent(e: Emitter, op: Op, number: int) -> list[Repeated]:
+    """Arrivals on the barriers of the CTAs whose rank differs from this one's in some bits, which are clear in this one's."""
+    call, bar, bits = _define_remote(e, op), _bar(e, op), int(op.attrs["sent_to"])
+    count = e.func.attrs.num_ctas
+    if bits == count - 1:
+        return [(count, lambda block: f"{call}({bar}, {block}, {number});")]
+    rank = e.call("cluster_rank")
+    return [_once(f"{call}({bar}, {rank} | {other}, {number});") for other in range(count) if not other & ~bits]
 
 
 def _arrival(e: Emitter, op: Op, name: str, number: int) -> str:

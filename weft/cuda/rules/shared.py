@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.cuda.emitter import Emitter, emits, refers
 from weft.cuda.rules.memory import plus, read_registers, write_registers
 from weft.cuda.text import accesses as access
@@ -104,6 +106,15 @@ def _store(e: Emitter, op: Op) -> None:
     a = _moves(op, "" if mask is None else "if")
     on = None if mask is None else e.at(mask, 0)
     write_registers(e, a, value, op.attrs["registers"], lambda index: (_accessed(e, op, index), on))
+
+
+@emits(shared.async_store_regs)
+def _async_store(e: Emitter, op: Op) -> None:
+    _, _, value, bar, mask = op.operands
+    assert value is not None and bar is not None
+    a = replace(_moves(op, "" if mask is None else "if"), signals=True)
+    on, barrier = None if mask is None else e.at(mask, 0), e.at(bar)
+    write_registers(e, a, value, op.attrs["registers"], lambda index: (f"{_accessed(e, op, index)}, {barrier}", on))
 
 
 @emits(shared.load_regs, shared.load_matrix)

@@ -31,7 +31,8 @@ _REGISTER = {"f32": "f", "f64": "d"}
 class AccessFunction:
     """One shape of access: `modifiers` are PTX's between the space and the type, as in `.cg` or `.L1::evict_last`.
 
-    A matrix access has `vec` elements per thread, one 32-bit word per matrix."""
+    A matrix access has `vec` elements per thread, one 32-bit word per matrix. A store that `signals` (st.async) takes an
+    mbarrier's address after its own."""
 
     space: Literal["global", "shared", "shared::cluster"]
     dtype: DType
@@ -40,11 +41,12 @@ class AccessFunction:
     modifiers: str = ""
     strength: str = ""
     matrix: Matrix = ""
+    signals: bool = False
 
     @property
     def name(self) -> str:
         """The suffix of the function's name after `load_` or `store_`: `f32x4_cg_if`."""
-        space = {"global": "", "shared": "shared_", "shared::cluster": "cluster_"}[self.space]
+        space = {"global": "", "shared": "shared_", "shared::cluster": "cluster_"}[self.space] + "async_" * self.signals
         space = {"": space, "plain": "matrix_", "transposed": "matrix_transposed_"}[self.matrix]
         tags = [tag.rpartition(":")[2] for tag in self.modifiers.split(".") if tag]
         tags += [tag for tag in self.strength.split(".") if tag] + ([self.masked] if self.masked else [])
@@ -81,6 +83,9 @@ class AccessFunction:
         if self.matrix:
             return f"matrix.sync.aligned.m8n8.x{self.words}{'.trans' * (self.matrix == 'transposed')}.shared.b16"
         kind = f"f{self.word_bits}" if self.dtype.code in _REGISTER else f"b{self.word_bits}"
+        if self.signals:
+            vector = f".v{self.words}" if self.words > 1 else ""
+            return f".async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.{kind}"
         return f"{self.strength}.{self.space}{self.modifiers}{f'.v{self.words}' if self.words > 1 else ''}.{kind}"
 
     @property
@@ -109,8 +114,9 @@ def read(e: Emitter, a: AccessFunction, address: str, mask: str | None, other: s
 
 def write(e: Emitter, a: AccessFunction, address: str, element: str, mask: str | None) -> str:
     """A statement that stores one element."""
-    whole, on = f"store_{a.name}", ", bool on" * bool(a.masked)
-    text = f"({a.address[0]} p, {c_type(a.dtype)} x{on}) {{ {whole}(p, &x{', on' * bool(a.masked)}); }}"
+    whole, on, bar = f"store_{a.name}", ", bool on" * bool(a.masked), ", u32 bar" * a.signals
+    to = f"p{', bar' * a.signals}"
+    text = f"({a.address[0]} p{bar}, {c_type(a.dtype)} x{on}) {{ {whole}({to}, &x{', on' * bool(a.masked)}); }}"
     e.pieces.define(whole, _store(whole, a))
     name = e.pieces.define(f"store_{a.one}", Piece(f"DEV void store_{a.one}{text}"))
     return f"{name}({', '.join(part for part in (address, element, mask) if part is not None)});"
@@ -160,11 +166,11 @@ def _kept(a: AccessFunction) -> str:
 
 def _store(name: str, a: AccessFunction) -> Piece:
     element, (address, letter) = c_type(a.dtype), a.address
-    head = f"DEV void {name}({address} p, const {element}* x{', bool on' if a.masked else ''}) {{"
-    inputs = ", ".join(
-        [f'"{letter}"(p)', *(f'"{a.register}"({"x" if a.direct else "w"}[{i}])' for i in range(a.words))]
-    )
-    asm = _asm("st", a, f"[%0], {_braces(a, 1)}", "", inputs)
+    bar, barrier = (", u32 bar", ['"r"(bar)']) if a.signals else ("", [])
+    head = f"DEV void {name}({address} p{bar}, const {element}* x{', bool on' if a.masked else ''}) {{"
+    words = [f'"{a.register}"({"x" if a.direct else "w"}[{i}])' for i in range(a.words)]
+    signal = f", [%{a.words + 1}]" if a.signals else ""
+    asm = _asm("st", a, f"[%0], {_braces(a, 1)}{signal}", "", ", ".join([f'"{letter}"(p)', *words, *barrier]))
     if a.direct:
         return Piece(f"{head}\n  {asm} }}")
     return Piece(f"{head}\n  {_pack(a)}\n  {asm} }}", _needs(a, _packer(a)))
@@ -187,7 +193,7 @@ def _asm(
             f'asm volatile("{mnemonic}{a.instruction} {operands};" :{outputs and f" {outputs} "}: {inputs}{clobber});'
         )
     guarded = (
-        f"{{\\n.reg .pred on;\\nsetp.ne.b32 on, %{a.words + 1}, 0;\\n{before}"
+        f"{{\\n.reg .pred on;\\nsetp.ne.b32 on, %{a.words + 1 + a.signals}, 0;\\n{before}"
         f"@on {mnemonic}{a.instruction} {operands};\\n}}"
     )
     return f'asm volatile("{guarded}"\n    :{results}\n    : {inputs}, "r"((int)on){kept}{clobber});'

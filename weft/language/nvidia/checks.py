@@ -85,6 +85,19 @@ def check_own_barrier(what: str, x: object, pairs: bool = False) -> shared_memor
     return bar
 
 
+def check_from_cta(what: str, mask: Any, everywhere: bool = False) -> int:
+    """The rank bits in which CTAs differ on whose barriers one of them arrives, from the mask of the other bits.
+
+    Raises cluster-from-cta."""
+    if mask is None:
+        return 0
+    most, number = current().num_ctas - 1, check_int(what, mask)
+    if everywhere or not 0 <= number <= most:
+        problem = "is given together with everywhere" if everywhere else f"is no mask of CTAs 0 to {most}"
+        raise fail(cluster_errors.FROM_CTA, what=what, got=number, problem=problem, most=most)
+    return most & ~number
+
+
 def check_pendings(what: str, pendings: Any) -> int:
     """The number of groups that may remain incomplete, a compile-time constant. Raises async-pendings."""
     number = check_int(what, pendings)

@@ -135,6 +135,7 @@ def _without(basis: list[int], axis: int) -> list[int]:
 _CHECKS: dict[OpDef, Callable[[Op], None]] = {
     shared.load: _access,
     shared.store: _access,
+    shared.async_store: _access,
     async_copy.global_to_shared: _access,
     tensor_memory.load: _tensor_access,
     tensor_memory.store: _tensor_access,

@@ -10,10 +10,10 @@ from weft.ir.core import Op
 from weft.sim.machine.data import Array
 from weft.sim.memory.spaces import Allocation
 
-EventMode = Literal["generic", "copy", "load", "store", "product", "response", "mma", "cp"]
-"""How an access is made: `generic` by threads, `copy` by cp.async, `load` by a TMA load and `store` by a TMA store (of both
-memories that they access), `product` by a wgmma, `response` by a clusterlaunchcontrol response, `mma` by `tcgen05.mma` and `cp`
-by `tcgen05.cp`."""
+EventMode = Literal["generic", "copy", "sent", "load", "store", "product", "response", "mma", "cp"]
+"""How an access is made: `generic` by threads, `copy` by cp.async, `sent` by st.async, `load` by a TMA load and `store` by a
+TMA store (of both memories that they access), `product` by a wgmma, `response` by a clusterlaunchcontrol response, `mma` by
+`tcgen05.mma` and `cp` by `tcgen05.cp`."""
 
 ELECTED = 0
 """The thread of a partition that is elected for single-threaded operations."""

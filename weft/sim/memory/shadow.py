@@ -27,6 +27,7 @@ from weft.sim.memory.verdicts import (
     TENSOR_CORE,
     WAIT_FOR_LOAD,
     WAIT_FOR_OTHERS,
+    WAIT_FOR_STORE,
     WORDS,
     Ordering,
     clash,
@@ -130,7 +131,7 @@ class Shadow:
             self._against(channel, clock, event, area)
         repeated = self.record(event, area)
         self._written = self.count
-        self._copied = self._copied or event.mode == "copy"
+        self._copied = self._copied or event.mode != "generic"
         return repeated
 
     def _catch_up(self) -> None:
@@ -272,6 +273,8 @@ class Shadow:
         """The fix that completes an asynchronous copy."""
         if earlier.mode == "load" and earlier.slot // self.tasks != event.slot // self.tasks:
             return WAIT_FOR_OTHERS
+        if earlier.mode == "sent":
+            return WAIT_FOR_STORE
         return WAIT_FOR_LOAD if earlier.mode == "load" else wait_for_copy(event.op, self._names)
 
     def _order(self, earlier: Event, event: Event, partition: str, other: str) -> str:

@@ -22,11 +22,12 @@ from weft.sim.memory.warps import is_one
 if TYPE_CHECKING:
     from weft.sim.machine.agents import Pipe
 
-BY_THREADS: tuple[EventMode, ...] = ("generic", "copy")
+BY_THREADS: tuple[EventMode, ...] = ("generic", "copy", "sent")
 """Accesses in the generic proxy."""
 TENSOR_CORE: tuple[EventMode, ...] = ("mma", "cp")
 """Asynchronous tcgen05 operations, which one thread issues."""
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
+WAIT_FOR_STORE = "call mbarrier.wait() with the mbarrier that the store signals, and the phase that it completes,"
 WAIT_FOR_OTHERS = (
     "let the copy signal a barrier that its block shares with this one, as mbarrier.allocate_mbarrier(two_ctas=True) makes "
     "for pairs, and wait for that"
@@ -45,6 +46,7 @@ WORDS: dict[tuple[EventMode, bool], tuple[str, str]] = {
     ("generic", False): ("reads", "read"),
     ("generic", True): ("writes", "wrote"),
     ("copy", True): ("copies into", "copied into"),
+    ("sent", True): ("asynchronously stores to", "asynchronously stored to"),
     ("load", True): ("copies into", "copied into"),
     ("store", False): ("copies from", "copied from"),
     ("product", False): ("multiplies", "multiplied"),
@@ -128,6 +130,7 @@ SHARED_ORDERING = Ordering(
         ("generic", False): End(_RACES, "own", _RACE, precedes=True),
         ("generic", True): End(_RACES, "own", _RACE),
         ("copy", True): End(_COPIES, "each", _RACE),
+        ("sent", True): End(_COPIES),
         ("load", True): End(_COPIES),
         ("response", True): End(_both(hazard.CLC_IN_FLIGHT)),
         ("store", False): End(_both(hazard.STORE_SOURCE_REUSED), "elected", _RACE),

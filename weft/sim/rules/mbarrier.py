@@ -149,8 +149,18 @@ def _invalidate(task: Task, op: Op, bar: Handle) -> None:
 @rule(mbarrier.expect)
 def _expect(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
     if holds(task, op, pred):
-        barrier = barrier_at(task, op, bar, block=block_of(task, op, op.attrs["shared_by"]))
-        barrier.expect(op, task.clock, int(op.attrs["bytes"]))
+        for block in _arrives_in(task, op):
+            barrier_at(task, op, bar, block=block).expect(op, task.clock, int(op.attrs["bytes"]))
+
+
+def _arrives_in(task: Task, op: Op) -> list[Block]:
+    """The blocks whose barriers the task's block arrives on."""
+    others = int(op.attrs["sent_to"])
+    if not others:
+        return [block_of(task, op, op.attrs["shared_by"])]
+    # In tile IR every block executes the operation.
+    ranks = range(0 if task.rank & others else task.machine.blocks)
+    return [peer(task, op, rank) for rank in ranks if rank & ~others == task.rank]
 
 
 @rule(mbarrier.arrive)
@@ -162,8 +172,9 @@ def _arrive(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
         released = task.clock.release()
         for rank in range(task.machine.blocks):
             barrier_at(task, op, bar, block=peer(task, op, rank)).arrive(op, task.clock, count, released)
-    else:
-        barrier = barrier_at(task, op, bar, block=block_of(task, op, op.attrs["shared_by"]))
+        return
+    for block in _arrives_in(task, op):
+        barrier = barrier_at(task, op, bar, block=block)
         if op.by == "each warp":
             barrier.arrive(op, task.clock, count * task.warps, task.clock.release_all())
         else:

@@ -16,7 +16,7 @@ from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.views import contiguous
 from weft.ops import shared
-from weft.sim.machine.data import Array, Data, Mark, arange, where
+from weft.sim.machine.data import Array, Data, Mark, arange, moved, where
 from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.memory import places
@@ -24,9 +24,10 @@ from weft.sim.memory.global_access import COMBINE
 from weft.sim.memory.heap import turns
 from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import SHARED, Handle
-from weft.sim.memory.verdicts import MANY
-from weft.sim.numbers.arithmetic import numpy_dtype
+from weft.sim.memory.verdicts import MANY, WORDS
+from weft.sim.numbers.arithmetic import bits_of, numpy_dtype
 from weft.sim.rule import rule
+from weft.sim.rules.mbarrier import barrier_at
 from weft.sim.rules.regs import per_thread
 
 
@@ -124,6 +125,32 @@ def _store(task: Task, op: Op, handle: Handle, value: Data) -> None:
     type = shared_type(op.operands[0])
     place = places.place_of(task, type, handle, linear_of(tile_of(op.operands[1])), reading=False)
     places.write_tile(task, op, handle, place, type.element, value)
+
+
+@rule(shared.async_store)
+def _async_store(task: Task, op: Op, handle: Handle, value: Data, bar: Handle) -> None:
+    type = shared_type(op.operands[0])
+    place = places.place_of(task, type, handle, linear_of(_tile(op.operands[1])), reading=False)
+    _send(task, op, handle, place, type.element, value, bar)
+
+
+def _send(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data, bar: Handle) -> None:
+    """Start an agent that stores values to a place, and completes their bytes on an mbarrier (PTX ISA, st.async)."""
+    at, chosen = place.written, place.chosen(np.broadcast_to(value.array, np.shape(place.elements)))
+    if not at.size:
+        return
+    places.check_bounds(task, op, handle, place, element, WORDS["sent", True][0])
+    barrier = barrier_at(task, op, bar, MANY)
+    places.note(task, op, handle, place, "sent", writes=True, component=barrier.component, value=barrier.completed)
+    mark = value.undefined
+    undefined = None if mark is None else place.chosen(np.broadcast_to(mark.mask, np.shape(place.elements)))
+
+    def move() -> None:
+        places.put(task, handle, place, element, at, bits_of(chosen))
+        if mark is not None and undefined is not None:
+            task.block.store(SHARED).mark(handle.base, at + place.low, element.itemsize, mark, undefined)
+
+    barrier.bring(op, task.clock, at.size * element.itemsize, task.block.agents.start(op, move))
 
 
 @rule(shared.gather)
@@ -272,6 +299,19 @@ def _read(task: Task, op: Op, handle: Handle, elements: Array) -> Data:
 def _store_regs(task: Task, op: Op, handle: Handle, base: Data, value: Data, mask: Data | None) -> None:
     elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
     _write(task, op, handle, elements, value, mask, np.array(op.attrs["registers"]))
+
+
+@rule(shared.async_store_regs)
+def _async_store_regs(
+    task: Task, op: Op, handle: Handle, base: Data, value: Data, bar: Handle, mask: Data | None
+) -> None:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    task.demand(op, mask, "a mask")
+    active = _mask(task, mask, elements.shape)
+    place = replace(_place(task, op, handle, elements, active), mine=active)
+    table = np.array(op.attrs["registers"])
+    data = moved(per_thread(task, value, _count(op.operands[2])), lambda array: array[:, table])
+    _send(task, op, handle, place, element_of(op.operands[0]), data, bar)
 
 
 @rule(shared.load_regs)

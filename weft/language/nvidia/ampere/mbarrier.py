@@ -21,7 +21,7 @@ from weft.language.broadcast import constant
 from weft.language.context import current
 from weft.language.creation import check_int
 from weft.language.marks import builtin
-from weft.language.nvidia.checks import check_barrier, check_own_barrier, demand
+from weft.language.nvidia.checks import check_barrier, check_from_cta, check_own_barrier, demand
 from weft.language.promote import convert
 from weft.language.runtime_value import name_of
 from weft.language.scalars import is_integer_scalar, predicate
@@ -61,23 +61,29 @@ def invalidate(mbarrier: shared_memory_descriptor) -> None:
 
 
 @builtin
-def arrive(mbarrier: shared_memory_descriptor, *, count: int = 1, pred: Any = True, everywhere: bool = False) -> None:
+def arrive(
+    mbarrier: shared_memory_descriptor, *, count: int = 1, pred: Any = True, everywhere: bool = False,
+    from_cta: int | None = None,
+) -> None:  # fmt: skip
     """`count` arrivals by the whole block (or partition), if `pred` is true.
 
     Earlier memory accesses of its threads are visible to threads that wait for the phase. If CTAs share the barrier, each of
     them arrives. With `everywhere`, the block arrives on the barriers of all CTAs of the cluster, each of which has its own.
+    `from_cta` is a mask of rank bits: on the barrier of CTA r the CTA with rank `r & from_cta` arrives.
 
-    Raises async-barrier-count, language-predicate, cluster-signal.
+    Raises async-barrier-count, language-predicate, cluster-signal, cluster-from-cta.
     """
     demand("arrive", "mbarriers")
-    bar = check_own_barrier("arrive", mbarrier) if everywhere else check_barrier("arrive", mbarrier)
+    sent_to = check_from_cta("arrive", from_cta, everywhere)
+    bar = check_own_barrier("arrive", mbarrier) if everywhere or sent_to else check_barrier("arrive", mbarrier)
     number = _check_count("arrive", count)
     target = current().target
     if number != 1 and not target.has_mbarrier_tx:
         raise fail(errors.COUNT_TARGET, count=number, target=target.name)
     shared_by = ops.blocks_sharing(bar.handle)
     far = bool(everywhere) and current().num_ctas > 1
-    apply_many(ops.arrive, (bar, predicate("arrive", pred)), count=number, shared_by=shared_by, everywhere=far)
+    whose = {"shared_by": shared_by, "everywhere": far, "sent_to": sent_to}
+    apply_many(ops.arrive, (bar, predicate("arrive", pred)), count=number, **whose)
 
 
 @builtin

@@ -18,10 +18,18 @@ from weft.language.nvidia.blackwell.tensor_memory import (
     tensor_memory_descriptor,
     tensor_memory_descriptor_type,
 )
-from weft.language.nvidia.hopper import async_copy, cluster, fence_async_shared, mbarrier, mma_v2, named_barrier
+from weft.language.nvidia.hopper import (
+    async_copy,
+    async_store,
+    cluster,
+    fence_async_shared,
+    mbarrier,
+    mma_v2,
+    named_barrier,
+)
 
 __all__ = [
-    "TensorMemoryLayout", "TensorMemoryScalesLayout", "allocate_tensor_memory", "async_copy", "clc", "cluster",
+    "TensorMemoryLayout", "TensorMemoryScalesLayout", "allocate_tensor_memory", "async_copy", "async_store", "clc", "cluster",
     "fence_async_shared", "get_tmem_32x32b_reg_layout", "get_tmem_reg_layout", "mbarrier", "mma_v2", "named_barrier",
     "tcgen05_commit", "tcgen05_copy", "tcgen05_fence", "tcgen05_mma", "tcgen05_mma_barrier_count", "tcgen05_mma_scaled",
     "tensor_memory_descriptor", "tensor_memory_descriptor_type", "tma",

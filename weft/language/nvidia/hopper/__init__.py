@@ -1,8 +1,9 @@
 """Since Hopper (sm_90a): TMA, and mbarriers that count its bytes. On Hopper only: warpgroup MMAs (`wgmma`)."""
 
+from weft.language.handles import check_one_tile, check_stored
 from weft.language.marks import builtin
 from weft.language.nvidia.ampere import async_copy, mma_v2
-from weft.language.nvidia.checks import demand
+from weft.language.nvidia.checks import check_own_barrier, demand
 from weft.language.nvidia.hopper import cluster, mbarrier, tma
 from weft.language.nvidia.hopper.mma import (
     warpgroup_mma,
@@ -12,8 +13,9 @@ from weft.language.nvidia.hopper.mma import (
     warpgroup_mma_wait,
 )
 from weft.language.partitions import named_barrier
-from weft.language.tensor import apply_many
-from weft.ops import sync
+from weft.language.shared_memory import check_buffer, shared_memory_descriptor
+from weft.language.tensor import apply_many, tensor
+from weft.ops import shared, sync
 
 
 @builtin
@@ -27,7 +29,24 @@ def fence_async_shared(cluster: bool = False) -> None:
     apply_many(sync.fence_async, (), cluster=bool(cluster))
 
 
+@builtin
+def async_store(dst: shared_memory_descriptor, value: tensor, mbarrier: shared_memory_descriptor) -> None:
+    """Start a store of a tile to shared memory (`st.async`), which completes its bytes on an mbarrier.
+
+    `mbarrier.expect(bar, dst.nbytes_per_cta)` announces the bytes; the buffer holds the values once a wait for the phase has
+    returned, and needs no fence. Each thread stores at least 4 contiguous bytes at a time.
+
+    Raises async-target, shared-store, shared-several-tiles, async-store-width, cluster-signal, cluster-exchange, and the errors
+    of an invalid barrier or buffer.
+    """
+    demand("async_store", "mbarriers that count bytes")
+    memory = check_buffer("async_store", dst)
+    check_one_tile("async_store", memory)
+    check_stored(value, memory)
+    apply_many(shared.async_store, (memory, value, check_own_barrier("async_store", mbarrier)))
+
+
 __all__ = [
-    "async_copy", "cluster", "fence_async_shared", "mbarrier", "mma_v2", "named_barrier", "tma", "warpgroup_mma",
+    "async_copy", "async_store", "cluster", "fence_async_shared", "mbarrier", "mma_v2", "named_barrier", "tma", "warpgroup_mma",
     "warpgroup_mma_accumulator", "warpgroup_mma_init", "warpgroup_mma_layout", "warpgroup_mma_wait",
 ]  # fmt: skip

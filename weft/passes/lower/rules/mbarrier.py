@@ -14,12 +14,13 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 
 def on_barrier(lo: Lowering, op: Op) -> None:
-    """The same operation on the mbarrier's memory."""
+    """The same operation on the mbarrier's memory, in the blocks that arrive."""
     require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     if op.kind is mbarrier.expect:
         require(lo, op, lo.target.has_mbarrier_tx, "mbarriers that count bytes", "sm_90a")
     bar, *others = op.operands
-    lo.emit(op.kind, view(lo, bar), *(optional(lo, value) for value in others), **op.attrs)
+    with where(lo, in_first(lo, op.attrs["sent_to"])):
+        lo.emit(op.kind, view(lo, bar), *(optional(lo, value) for value in others), **op.attrs)
 
 
 def _shared_by(op: Op) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from weft.errors import compiler as errors
+from weft.errors import fail
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import ScalarType, int32
 from weft.layout.linear.f2 import Span, solved
@@ -20,10 +22,14 @@ from weft.ops.regs import Table
 from weft.passes.lower.exchange import broadcast_from_owner
 from weft.passes.lower.forms import Array, Origin
 from weft.passes.lower.handles import define, index, reinterpret, slice_, type_of, view
+from weft.passes.lower.operands import require
 from weft.passes.lower.placement import bit_terms, linear_of, owned, register_coordinates
 from weft.passes.lower.rules.memory import operand_form, predicate
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.views import pads_of
+
+LEAST_SENT = 4
+"""The narrowest st.async, in bytes."""
 
 
 def plan(lo: Lowering, handle: Value, tile: Value, store: bool) -> SharedAccess:
@@ -110,6 +116,22 @@ def store(lo: Lowering, op: Op) -> None:
         return
     lo.emit(
         shared.store_regs, memory, base, data, lo.has_clear(access.lane_mask, access.warp_mask),
+        offsets=offsets, registers=access.registers, vec=access.vec, added=added, pads=access.pads,
+    )  # fmt: skip
+
+
+def async_store(lo: Lowering, op: Op) -> None:
+    """Vectors of at least 4 bytes, each with a transaction of its own. Raises CompilationError (async-store-width)."""
+    handle, value, bar = op.uses
+    require(lo, op, lo.target.has_mbarrier_tx, "st.async", "sm_90a")
+    access, element = plan(lo, handle, value, store=True).access, type_of(handle).element
+    if access.vec * element.itemsize < LEAST_SENT:
+        least = LEAST_SENT // element.itemsize
+        raise fail(errors.ASYNC_STORE_WIDTH, loc=op.loc, dtype=element.name, vec=access.vec, least=least)
+    base, offsets, added = places(lo, access)
+    lo.emit(
+        shared.async_store_regs, view(lo, handle), base, lo.array(lo.form(value)), view(lo, bar),
+        lo.has_clear(access.lane_mask, access.warp_mask),
         offsets=offsets, registers=access.registers, vec=access.vec, added=added, pads=access.pads,
     )  # fmt: skip
 
@@ -211,5 +233,6 @@ RULES: dict[OpDef, LowerRule] = {
     shared.store: store,
     shared.gather: gather,
     shared.scatter: scatter,
+    shared.async_store: async_store,
     shared.atomic: atomic,
 }
