@@ -130,7 +130,7 @@ def _store(task: Task, op: Op, handle: Handle, value: Data) -> None:
 @rule(shared.async_store)
 def _async_store(task: Task, op: Op, handle: Handle, value: Data, bar: Handle) -> None:
     type = shared_type(op.operands[0])
-    place = places.place_of(task, type, handle, linear_of(_tile(op.operands[1])), reading=False)
+    place = places.place_of(task, type, handle, linear_of(tile_of(op.operands[1])), reading=False)
     _send(task, op, handle, place, type.element, value, bar)
 
 
@@ -307,10 +307,10 @@ def _async_store_regs(
 ) -> None:
     elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
     task.demand(op, mask, "a mask")
-    active = _mask(task, mask, elements.shape)
-    place = replace(_place(task, op, handle, elements, active), mine=active)
+    active = mask_of(task, mask, elements.shape)
+    place = replace(place_in(task, op, handle, elements, active), mine=active)
     table = np.array(op.attrs["registers"])
-    data = moved(per_thread(task, value, _count(op.operands[2])), lambda array: array[:, table])
+    data = moved(per_thread(task, value, count_of(op.operands[2])), lambda array: array[:, table])
     _send(task, op, handle, place, element_of(op.operands[0]), data, bar)
 
 
