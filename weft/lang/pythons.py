@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -19,11 +19,12 @@ from weft.lang.expressions import items
 from weft.lang.frame import Frame, Unusable
 from weft.lang.names import attribute, record
 from weft.lang.otherwise import instead
-from weft.lang.values import is_runtime, is_sequence, require_constexpr, show
-from weft.language import cast, constexpr, device_print, maximum, minimum, static_print, tensor
+from weft.lang.values import class_of, is_runtime, is_sequence, require_constexpr, show
+from weft.language import LayoutTensor, cast, constexpr, device_print, maximum, minimum, static_print, tensor
 from weft.language.debug import Text
 from weft.language.runtime_value import RuntimeValue
-from weft.language.tree import flatten
+from weft.language.storages import opened
+from weft.language.tree import fields_of, flatten, parts_of
 from weft.ops import debug
 
 Handler = Callable[..., Any]
@@ -247,15 +248,26 @@ def _parts(arg: Any) -> tuple[Any, ...]:
 
 @handles(builtins.breakpoint)
 def stop_here(frame: Frame) -> None:
-    """`breakpoint()`: shows every scalar and tile of the environment by its name; fields as `mma.acc`."""
-    names: list[str] = []
-    values: list[tensor] = []
+    """`breakpoint()`: shows every scalar, tile and view of the environment by its name; fields as `mma.acc`."""
+    found: list[tuple[str, tensor | LayoutTensor]] = []
     for name, binding in frame.env.items():
-        if isinstance(binding.value, Unusable) or not name.isidentifier():
-            continue
-        leaves, structure = flatten(binding.value)
-        for path, leaf in zip(structure.paths(name), leaves, strict=True):
-            if isinstance(leaf, tensor):
-                names.append(path)
-                values.append(leaf)
-    frame.builder.emit(debug.breakpoint_, *(value.handle for value in values), names=tuple(names))
+        if not isinstance(binding.value, Unusable) and name.isidentifier():
+            found += _shown(name, binding.value)
+    values = [(name, value) for name, value in found if isinstance(value, tensor)]
+    views = [(name, *opened(value)) for name, value in found if isinstance(value, LayoutTensor)]
+    operands = [*(value for _, value in values), *(operand for _, given, _ in views for operand in given)]
+    frame.builder.emit(
+        debug.breakpoint_, *(each.handle for each in operands), names=tuple(name for name, _ in values),
+        views=tuple(name for name, _, _ in views), axes=tuple(axes for _, _, axes in views),
+    )  # fmt: skip
+
+
+def _shown(name: str, value: Any) -> Iterator[tuple[str, tensor | LayoutTensor]]:
+    """The tensors and views in a value, with their paths."""
+    if isinstance(value, (tensor, LayoutTensor)):
+        yield name, value
+        return
+    parts = parts_of(value) or ()
+    fields = fields_of(class_of(value))
+    for i, part in enumerate(parts):
+        yield from _shown(f"{name}.{fields[i]}" if fields else f"{name}[{i}]", part)

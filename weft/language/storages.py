@@ -43,6 +43,8 @@ from weft.layout.nested.layouts import Layout
 from weft.layout.nested.linear import from_linear
 from weft.ops import async_copy, memory, regs, shared, thread
 from weft.ops.memory import Atomic
+from weft.views import LayoutTensor
+from weft.views.modes import axes_of, element_axes
 from weft.views.storage import ALLOCATORS, KERNEL_RANK, OPENERS, AddressSpace, Index, Opened, Places, Storage
 
 ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")
@@ -352,6 +354,21 @@ def allocate_memory(dtype: Any, count: int, space: AddressSpace) -> Any:
     if space is AddressSpace.SHARED:
         return SharedStorage(wrap(emit(shared.array, dtype=dtype, count=count, tag=tag)))
     return LocalStorage(wrap(emit(thread.alloc_local, dtype=dtype, count=count, tag=tag)))
+
+
+def opened(view: LayoutTensor) -> tuple[list[RuntimeValue], tuple[tuple[int, ...], ...]]:
+    """The memory and the numbers of a view, and the description of its axes, as `debug.breakpoint` takes them."""
+    storage: Any = view.storage
+    axes, elements = axes_of(view), element_axes(view)
+    numbers: list[Index] = [view.offset]
+    numbers += [number for modes in axes for mode in modes for number in (mode.size, mode.stride)]
+    numbers += [-1 if limit is None else limit for limit in view.limits or (None,) * len(axes)]
+    memory: RuntimeValue = storage.pointer if isinstance(storage, GlobalStorage) else storage.memory
+    table = [
+        (len(modes), *(int(number) for mode in element for number in (mode.size, mode.stride)))
+        for modes, element in zip(axes, elements, strict=True)
+    ]
+    return [memory, *(constant(n, int64) if isinstance(n, int) else n for n in numbers)], tuple(table)
 
 
 def _each(count: int) -> tuple[tuple[int, ...], ...]:

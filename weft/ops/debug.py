@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.ir.core import Effect, Value
 from weft.ir.define import op
 from weft.ops.check import boolean, same_form
+from weft.ops.regs import Table
 
 IO = (Effect("write", "io"),)
 
@@ -26,5 +27,11 @@ def assert_(condition: Value, mask: Value | None, message: str, always: bool = F
 
 
 @op("debug.breakpoint", effects=IO)
-def breakpoint_(*values: Value, names: tuple[str, ...]) -> None:
-    """Under the simulator, stop at this line in the Python debugger with the named values in view; nothing on a GPU."""
+def breakpoint_(
+    *values: Value, names: tuple[str, ...], views: tuple[str, ...] = (), axes: tuple[tuple[Table, ...], ...] = ()
+) -> None:  # fmt: skip
+    """Under the simulator, stop at this line in the Python debugger with the named values in view; nothing on a GPU.
+
+    The operands are those of `names`, and then for each of `views` its memory (a pointer, or an array in shared or local
+    memory) and its numbers: the first element's offset, size and stride of each mode, and the limit of each axis, -1 for none.
+    `axes` has for each axis of a view its number of modes, and size and stride of each mode of an element."""

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from weft.errors import Loc, hazard
-from weft.ir.core import Op
-from weft.ir.types import DType, Element, TileType
+from weft.ir.core import Op, Value
+from weft.ir.types import DType, Element, Pointer, TileType
 from weft.ops import debug
 from weft.sim.machine.data import Array, Data, where_marked
 from weft.sim.machine.tasks import Task
+from weft.sim.memory.view_values import values_of
 from weft.sim.rule import rule
 
 
@@ -103,8 +104,23 @@ def _breakpoint(task: Task, op: Op, *values: Data) -> None:
     """Call the debugger in a frame at the author's line that has the named values as locals."""
     if task.active is not None and not np.any(task.active):
         return
-    seen = {name: _visible(data) for name, data in zip(op.attrs["names"], values, strict=True)}
+    names: tuple[str, ...] = op.attrs["names"]
+    seen = {name: _visible(data) for name, data in zip(names, values, strict=False)}
+    first = len(names)
+    for name, axes in zip(op.attrs["views"], op.attrs["axes"], strict=True):
+        # An offset, two numbers for each mode, and a limit for each axis.
+        end = first + 2 + sum(2 * modes + 1 for modes, *_ in axes)
+        memory, *numbers = values[first:end]
+        seen[name] = values_of(task, memory, _element(op.operands[first]), numbers, axes)
+        first = end
     stop_at(op.loc, {"pid": task.pid, **_nested(seen)})
+
+
+def _element(memory: Value | None) -> DType:
+    """The type of the elements of a memory."""
+    assert memory is not None
+    element = memory.type.element
+    return element.element_ty if isinstance(element, Pointer) else element
 
 
 def _visible(data: Data) -> Array:
