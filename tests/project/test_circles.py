@@ -1,4 +1,4 @@
-"""No two modules need one another: neither to be imported, nor, but for those listed, to be type-checked.
+"""No two modules need one another: neither to be imported nor to be type-checked.
 
 A class whose methods stand for functions over it finds these through `weft.loading.Later`, when one is called.
 """
@@ -11,10 +11,6 @@ from collections.abc import Iterator
 from tests.project import tree
 
 MODULES = {tree.module_of(path): path for path in tree.python_files("weft")}
-# Circles of annotations: modules that name one another's classes under TYPE_CHECKING, each with the reason.
-OF_TYPES = {
-    "weft.views.tensor": "the methods of a view are written in modules by subject, which take and return views",
-}
 
 
 def statements(body: list[ast.stmt], typing: bool) -> Iterator[ast.stmt]:
@@ -59,8 +55,5 @@ def test_no_circle_of_imports():
     assert [sorted(circle) for circle in circles(typing=False)] == []
 
 
-def test_no_circle_of_types_but_those_listed():
-    """Each circle has a module of the list, each module of the list is in a circle."""
-    found = circles(typing=True)
-    assert [sorted(circle) for circle in found if not circle & OF_TYPES.keys()] == []
-    assert [module for module in OF_TYPES if not any(module in circle for circle in found)] == []
+def test_no_circle_of_types():
+    assert [sorted(circle) for circle in circles(typing=True)] == []

@@ -2,10 +2,9 @@
 
 from weft.views.arguments import ViewArgument, ViewKey
 from weft.views.free import col_major, coord, row_major, stack_allocation
-from weft.views.iterators import LayoutTensorIter
 from weft.views.partition import ViewType
 from weft.views.storage import ALLOCATORS, OPENERS, AddressSpace, Index, Opened, Places, Storage
-from weft.views.tensor import LayoutTensor
+from weft.views.tensor import LayoutTensor, LayoutTensorIter
 
 __all__ = [
     "ALLOCATORS",

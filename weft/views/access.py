@@ -6,34 +6,32 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import gcd
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import flatten, plus, times
 from weft.layout.nested.layouts import Layout
+from weft.views.data import ViewData
 from weft.views.history import spelled
 from weft.views.modes import ONE, SCALAR, Axis, Mode, axes_of, boundaries, element_axes, extent, is_wide, merged
 from weft.views.storage import ONE_PLACE, AddressSpace, Index, Places
-
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
 VECTOR_BYTES = 16
 """The widest access of one thread, and so the largest alignment that an access requires."""
 
 
-def get(view: LayoutTensor, key: Any) -> Any:
+def get(view: ViewData, key: Any) -> Any:
     """The element at an index or a tuple of indices."""
     return view.storage.load(place(view, key), element_places(view.element_layout), None)
 
 
-def put(view: LayoutTensor, key: Any, value: Any) -> None:
+def put(view: ViewData, key: Any, value: Any) -> None:
     """Write an element."""
     view.storage.store(place(view, key), element_places(view.element_layout), value, None)
 
 
-def place(view: LayoutTensor, key: Any, reach: Sequence[int] = ()) -> Index:
+def place(view: ViewData, key: Any, reach: Sequence[int] = ()) -> Index:
     """The offset of the element at an index. Raises ViewIndexError.
 
     `reach` has for each index the number of further elements that the access covers."""
@@ -58,7 +56,7 @@ def place(view: LayoutTensor, key: Any, reach: Sequence[int] = ()) -> Index:
     return offset
 
 
-def number(view: LayoutTensor, index: Any) -> Index:
+def number(view: ViewData, index: Any) -> Index:
     """An index as an int or a run-time scalar. Raises ViewIndexError (view-index-kind) for anything else."""
     if type(index) is int:
         return index
@@ -82,7 +80,7 @@ def _instead(index: Any) -> str:
     return "index with whole numbers"
 
 
-def check(view: LayoutTensor, indices: Sequence[Index], reach: Sequence[int] = ()) -> None:
+def check(view: ViewData, indices: Sequence[Index], reach: Sequence[int] = ()) -> None:
     """Check that the index of every mode, plus its `reach`, is in bounds.
 
     Known indices are checked here (view-index), run-time ones by the storage.
@@ -104,7 +102,7 @@ def check(view: LayoutTensor, indices: Sequence[Index], reach: Sequence[int] = (
     _check_late(view, late)
 
 
-def check_along(view: LayoutTensor, axis: int, index: Index) -> None:
+def check_along(view: ViewData, axis: int, index: Index) -> None:
     """Check an index along an axis of one mode, as `check` does."""
     late: list[Late] = []
     for size in (axes_of(view)[axis][0].size, None if view.limits is None else view.limits[axis]):
@@ -117,13 +115,13 @@ def check_along(view: LayoutTensor, axis: int, index: Index) -> None:
 Late: TypeAlias = "tuple[Index, Index, str]"
 
 
-def _check_late(view: LayoutTensor, late: Sequence[Late]) -> None:
+def _check_late(view: ViewData, late: Sequence[Late]) -> None:
     if late:
         indices, sizes, where = zip(*late, strict=True)
         view.storage.check(indices, sizes, view.history, where)
 
 
-def _check_one(view: LayoutTensor, axis: str, index: Index, size: Index, late: list[Late]) -> None:
+def _check_one(view: ViewData, axis: str, index: Index, size: Index, late: list[Late]) -> None:
     if not isinstance(index, int):
         late.append((index, size, f"along {axis} of"))
     elif index < 0 or (isinstance(size, int) and index >= size):
@@ -132,12 +130,12 @@ def _check_one(view: LayoutTensor, axis: str, index: Index, size: Index, late: l
         late.append((index, size, f"along {axis} of"))
 
 
-def widened(view: LayoutTensor, index: Index) -> Index:
+def widened(view: ViewData, index: Index) -> Index:
     """The index, as int64 if offsets in the view may exceed 32 bits."""
     return view.storage.wide(index) if not isinstance(index, int) and is_wide(view.layout, view.sizes) else index
 
 
-def dim(view: LayoutTensor, axis: int) -> Index:
+def dim(view: ViewData, axis: int) -> Index:
     """Valid elements along an axis, which in a masked view may be fewer than its extent."""
     require_axis(view, axis)
     size = extent(axes_of(view)[axis])
@@ -149,7 +147,7 @@ def dim(view: LayoutTensor, axis: int) -> Index:
     return view.storage.clamp(limit, 0, size)
 
 
-def require_axis(view: LayoutTensor, axis: Any) -> int:
+def require_axis(view: ViewData, axis: Any) -> int:
     """The axis. Raises ViewError (view-axis) for an axis out of range."""
     if not isinstance(axis, int) or not 0 <= axis < view.rank:
         raise fail(errors.AXIS, view=view.history, axis=axis, rank=view.rank, last=view.rank - 1)
@@ -180,7 +178,7 @@ def _static(element: Layout, axis: int) -> Axis:
     return tuple(Mode(size, stride) for size, stride in zip(part.flat_shape, part.flat_stride, strict=True))
 
 
-def loader(view: LayoutTensor, *widths: Any, width: Any = None, load_alignment: Any = None) -> Callable[..., Any]:
+def loader(view: ViewData, *widths: Any, width: Any = None, load_alignment: Any = None) -> Callable[..., Any]:
     """`load` with its width given. Raises ViewError (view-load-width) for anything but one width."""
     given = widths if width is None else (*widths, width)
     count = given[0] if len(given) == 1 else given
@@ -194,7 +192,7 @@ def loader(view: LayoutTensor, *widths: Any, width: Any = None, load_alignment: 
     return load
 
 
-def storer(view: LayoutTensor, width: Any = None, store_alignment: Any = None) -> Callable[..., None]:
+def storer(view: ViewData, width: Any = None, store_alignment: Any = None) -> Callable[..., None]:
     """`store`; without a width, that of the value."""
     what = f"{view.history}.store"
     if width is not None:
@@ -215,7 +213,7 @@ def _require_width(width: Any, what: str) -> None:
         raise fail(errors.LOAD_WIDTH, what=what, width=repr(width))
 
 
-def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str, alignment: Any) -> tuple[Index, Places]:
+def _vector(view: ViewData, indices: Sequence[Any], width: Any, what: str, alignment: Any) -> tuple[Index, Places]:
     """The accesses of `width` consecutive numbers starting at an index: one, or several as wide as their `alignment` allows.
 
     `alignment` is in bytes; None is the whole width."""
@@ -241,7 +239,7 @@ def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str, a
     return base, Places(tuple(range(0, width, each)), each)
 
 
-def _numbers_in(view: LayoutTensor, alignment: Any, what: str) -> int:
+def _numbers_in(view: ViewData, alignment: Any, what: str) -> int:
     """The numbers in an alignment in bytes. Raises ViewError (view-alignment)."""
     itemsize = view.dtype.itemsize
     if not isinstance(alignment, int) or alignment < itemsize or alignment & (alignment - 1):
@@ -249,7 +247,7 @@ def _numbers_in(view: LayoutTensor, alignment: Any, what: str) -> int:
     return alignment // itemsize
 
 
-def aligned(view: LayoutTensor, width: int, base: Index, strides: Sequence[Any]) -> None:
+def aligned(view: ViewData, width: int, base: Index, strides: Sequence[Any]) -> None:
     """Check the alignment of vector accesses, as far as offsets and strides are known. Raises view-vector-aligned.
 
     A misaligned vector access faults on the GPU. Thread-private memory is in registers and needs no alignment.
@@ -262,7 +260,7 @@ def aligned(view: LayoutTensor, width: int, base: Index, strides: Sequence[Any])
             raise fail(errors.ALIGNED, width=width, view=view.history, offset=offset, alignment=alignment)
 
 
-def vector_width(view: LayoutTensor) -> int:
+def vector_width(view: ViewData) -> int:
     """The number of consecutive numbers of an element: the access width for copies of whole views."""
     run = 1
     for mode in sorted((mode for axis in element_axes(view) for mode in merged(axis)), key=lambda mode: mode.stride):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import UNKNOWN
 from weft.layout.nested.layouts import Layout
+from weft.views.data import ViewData
 from weft.views.history import History
 from weft.views.host import ArrayStorage
 from weft.views.modes import WIDE
 from weft.views.partition import require_alignment
 from weft.views.storage import Index, Storage
-
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class ViewArgument:
         return self
 
 
-def describe(view: LayoutTensor) -> ViewArgument:
+def describe(view: ViewData) -> ViewArgument:
     """The argument of a host view."""
     storage = view.storage
     if not isinstance(storage, ArrayStorage):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from weft.errors import fail
 from weft.errors import nested as nested_errors
@@ -11,12 +11,10 @@ from weft.errors import views as errors
 from weft.layout.nested.composed import OFFSET_BITS
 from weft.layout.nested.int_tuple import UNKNOWN, show, times
 from weft.layout.nested.layouts import Layout
+from weft.views.data import ViewData
 from weft.views.history import root
 from weft.views.modes import SCALAR
 from weft.views.storage import AddressSpace, Index, Opened, Storage, allocate, open_object
-
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
 Fields = tuple[Any, ...]
 
@@ -53,22 +51,16 @@ class Memory(NamedTuple):
 
 def memory_of(value: Any) -> Memory:
     """The memory of an object or view, from its first element."""
-    from weft.views.tensor import LayoutTensor
-
-    if isinstance(value, LayoutTensor):
+    if isinstance(value, ViewData):
         return Memory(value.storage, value.offset, value.layout.cosize())
     opened = open_object(value)
     return Memory(opened.storage, opened.offset, None if opened.extent is None else opened.extent[1])
 
 
-def over_memory(memory: Memory, offset: Index, layout: Any, name: str | None) -> LayoutTensor:
-    """A view of shapeless memory at an offset."""
-    from weft.views.tensor import LayoutTensor
-
+def over_memory(memory: Memory, offset: Index, layout: Any, name: str | None) -> Fields:
+    """The fields of a view of shapeless memory at an offset."""
     history = root(name, "memory")
-    return LayoutTensor.from_fields(
-        memory.storage, offset, layout, SCALAR, layout.flat_shape, layout.flat_stride, None, False, history
-    )
+    return (memory.storage, offset, layout, SCALAR, layout.flat_shape, layout.flat_stride, None, False, history)
 
 
 def check_layout(layout: Any) -> None:

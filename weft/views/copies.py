@@ -21,6 +21,7 @@ from weft.layout.nested.int_tuple import plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views import swizzles
 from weft.views.access import number
+from weft.views.data import ViewData
 from weft.views.fragments import Fragment, evened, together
 from weft.views.modes import extent
 from weft.views.partition import distributed, first_offset
@@ -176,9 +177,7 @@ def _pairs(
 
 def _require(what: str, view: Any, space: AddressSpace, spaces: tuple[AddressSpace, AddressSpace]) -> None:
     """Check that a view is in the memory space of the copy. Host arrays may stand for any space."""
-    from weft.views.tensor import LayoutTensor as View
-
-    if not isinstance(view, View):
+    if not isinstance(view, ViewData):
         raise fail(errors.SOURCE, what=what, got=f"a {type(view).__name__}")
     if view.address_space not in (space, AddressSpace.GENERIC):
         source, target = (_NAMES[each] for each in spaces)

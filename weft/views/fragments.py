@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.views.access import vector_width
+from weft.views.data import ViewData
 from weft.views.modes import axes_of, element_axes, extent
 from weft.views.storage import AddressSpace, Index, Places
-
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
 # A bounds condition: (view, axis, element coordinate that must be below the axis's limit).
 Condition = tuple[int, int, int]
@@ -40,7 +38,7 @@ class Fragment:
     `order` has the logical index of each value.
     """
 
-    view: LayoutTensor
+    view: ViewData
     places: Places
     mask: list[Any] | None
     order: list[int]
@@ -95,7 +93,7 @@ class Fragment:
         self.view.storage.store(self.view.offset, self.places, value, self.mask)
 
 
-def dims(view: LayoutTensor, what: str) -> list[Dim]:
+def dims(view: ViewData, what: str) -> list[Dim]:
     """The loop nest over all numbers of a view, slowest first. Raises ViewError (view-unknown-size)."""
     found: list[Dim] = []
     weight = 1
@@ -117,13 +115,13 @@ def count(loops: Sequence[Dim]) -> int:
     return total
 
 
-def numbers_along(view: LayoutTensor) -> list[Index]:
+def numbers_along(view: ViewData) -> list[Index]:
     """The number of numbers along each axis, counting vectors by their width."""
     pairs = zip(axes_of(view), element_axes(view), strict=True)
     return [extent(modes) * extent(element) for modes, element in pairs]
 
 
-def together(views: Sequence[LayoutTensor], what: str, logical: bool = False) -> list[Fragment]:
+def together(views: Sequence[ViewData], what: str, logical: bool = False) -> list[Fragment]:
     """Fragments of views with equal numbers of values, in a common order of values (`logical`: the logical order).
 
     The mask is common too: a value out of bounds in one view is not accessed in any."""
@@ -153,7 +151,7 @@ def evened(fragments: Sequence[Fragment]) -> list[Fragment]:
     return [fragment.narrowed(width) for fragment in fragments]
 
 
-def _order(views: Sequence[LayoutTensor], loops: Sequence[Sequence[Dim]]) -> list[int]:
+def _order(views: Sequence[ViewData], loops: Sequence[Sequence[Dim]]) -> list[int]:
     """The logical index of each value, in the order with the widest accesses."""
     widths = [vector_width(view) for view in views]
     widest = max(range(len(views)), key=widths.__getitem__)
@@ -199,7 +197,7 @@ def _table(loops: Sequence[Dim], order: Sequence[int]) -> tuple[list[int], tuple
 
 
 def _width(
-    view: LayoutTensor, consts: list[int], factors: list[list[int]], conditions: list[frozenset[Condition]] | None
+    view: ViewData, consts: list[int], factors: list[list[int]], conditions: list[frozenset[Condition]] | None
 ) -> int:
     """The widest access that the view's vectors allow in this order."""
     if view.address_space is AddressSpace.LOCAL:
@@ -227,7 +225,7 @@ def _runs(
 # Masks
 
 
-def _conditions(views: Sequence[LayoutTensor], order: Sequence[int]) -> list[frozenset[Condition]] | None:
+def _conditions(views: Sequence[ViewData], order: Sequence[int]) -> list[frozenset[Condition]] | None:
     """The bounds conditions of each value over all views; None if no view has a limit."""
     if all(view.limits is None for view in views):
         return None
@@ -248,7 +246,7 @@ def _conditions(views: Sequence[LayoutTensor], order: Sequence[int]) -> list[fro
 class Conditions:
     """Evaluates bounds conditions; equal ones are computed once."""
 
-    def __init__(self, views: Sequence[LayoutTensor]) -> None:
+    def __init__(self, views: Sequence[ViewData]) -> None:
         self.views = views
         self.singles: dict[Condition, Any] = {}
         self.joined: dict[frozenset[Condition], Any] = {}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from weft.views.data import ViewData
 from weft.views.host_arrays import Array, gathered, storage_of, strided
-
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
 UFUNCS: dict[str, np.ufunc] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
 }  # fmt: skip
 
 
-def result_type(view: LayoutTensor, other: Any, name: str) -> np.dtype[Any]:
+def result_type(view: ViewData, other: Any, name: str) -> np.dtype[Any]:
     """The result type by NumPy's promotion rules."""
     return UFUNCS[name](np.ones(0, view.dtype), _one(other)).dtype
 
@@ -26,7 +24,7 @@ def _one(other: Any) -> Any:
     return np.ones(0, other.dtype) if hasattr(other, "storage") else other
 
 
-def apply(out: LayoutTensor, view: LayoutTensor, other: Any, name: str, swapped: bool) -> None:
+def apply(out: ViewData, view: ViewData, other: Any, name: str, swapped: bool) -> None:
     """Write the result of an operator to a view of the same shape."""
     views = [out, view, other] if hasattr(other, "storage") else [out, view]
     arrays = strided(views, name, writing=True)
@@ -39,7 +37,7 @@ def apply(out: LayoutTensor, view: LayoutTensor, other: Any, name: str, swapped:
         memory[offsets + first] = to
 
 
-def _gathered(views: list[LayoutTensor]) -> list[Array]:
+def _gathered(views: list[ViewData]) -> list[Array]:
     found: list[Array] = []
     for view, offsets in zip(views, gathered(views), strict=True):
         memory, first = storage_of(view).elements()

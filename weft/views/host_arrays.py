@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from weft.views.data import ViewData
 from weft.views.fragments import Dim, dims, numbers_along
 from weft.views.host import ArrayStorage, open_array
 from weft.views.modes import axes_of, element_axes, extent
 from weft.views.storage import Storage
-
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
 Array = np.ndarray[Any, Any]
 
@@ -49,7 +47,7 @@ def element(memory: Array, indices: Array, mask: Sequence[Any] | None, accesses:
     return values.view(Element) if len(indices) != 1 else values.reshape(()).view(Element)
 
 
-def fill(view: LayoutTensor, value: Any) -> None:
+def fill(view: ViewData, value: Any) -> None:
     """Set every valid number."""
     arrays = strided([view], "fill", writing=True)
     if arrays is not None:
@@ -60,7 +58,7 @@ def fill(view: LayoutTensor, value: Any) -> None:
         memory[offsets + first] = value
 
 
-def arange(view: LayoutTensor, start: Any, step: Any) -> None:
+def arange(view: ViewData, start: Any, step: Any) -> None:
     """Set every valid number to start + step * its index in logical order."""
     loops = common([view], "arange")
     number = np.int64 if isinstance(start, int) and isinstance(step, int) else np.float64
@@ -82,7 +80,7 @@ def arange(view: LayoutTensor, start: Any, step: Any) -> None:
     np.add(total[..., None], last, out=target, casting="unsafe")
 
 
-def copy(view: LayoutTensor, source: LayoutTensor) -> None:
+def copy(view: ViewData, source: ViewData) -> None:
     """Copy the numbers that are valid in both views, in logical order."""
     arrays = strided([view, source], "copy_from", writing=True)
     if arrays is not None:
@@ -94,7 +92,7 @@ def copy(view: LayoutTensor, source: LayoutTensor) -> None:
     memory[to + first] = others[of + other_first].astype(memory.dtype)
 
 
-def numbers(view: LayoutTensor, dtype: Any = None, copied: bool | None = None) -> Array:
+def numbers(view: ViewData, dtype: Any = None, copied: bool | None = None) -> Array:
     """The valid numbers in their logical shape: a NumPy view of the memory if each axis has one stride, else a copy.
 
     Raises ValueError if `copied` is False and a copy is needed.
@@ -120,7 +118,7 @@ def _converted(array: Any, dtype: np.dtype[Any], copied: bool) -> Array:
     return array.astype(dtype, copy=copied)
 
 
-def elements(view: LayoutTensor) -> Array:
+def elements(view: ViewData) -> Array:
     """The valid numbers by elements, with vectors as the last axis of the array."""
     found = numbers(view)
     widths = [extent(element) for element in element_axes(view)]
@@ -133,7 +131,7 @@ def elements(view: LayoutTensor) -> Array:
     return split.transpose(order).reshape(shape)
 
 
-def storage_of(view: LayoutTensor) -> ArrayStorage:
+def storage_of(view: ViewData) -> ArrayStorage:
     """The memory of a host view."""
     storage = view.storage
     assert isinstance(storage, ArrayStorage)
@@ -143,7 +141,7 @@ def storage_of(view: LayoutTensor) -> ArrayStorage:
 # Strided arrays
 
 
-def strided(views: Sequence[LayoutTensor], what: str, writing: bool = False) -> list[Array] | None:
+def strided(views: Sequence[ViewData], what: str, writing: bool = False) -> list[Array] | None:
     """Arrays of one shape over the numbers that are valid in all views; None if their modes have no common loop nest.
 
     With `writing` the first one is writable.
@@ -158,13 +156,13 @@ def strided(views: Sequence[LayoutTensor], what: str, writing: bool = False) -> 
     ]
 
 
-def common(views: Sequence[LayoutTensor], what: str) -> list[Loop] | None:
+def common(views: Sequence[ViewData], what: str) -> list[Loop] | None:
     """The common loop nest over the numbers valid in all views, slowest first and merged; None if there is none."""
     clipped = _clipped(views, what)
     return None if clipped is None else _merged(_refined(clipped))
 
 
-def _clipped(views: Sequence[LayoutTensor], what: str) -> list[list[Dim]] | None:
+def _clipped(views: Sequence[ViewData], what: str) -> list[list[Dim]] | None:
     """The loop nest of each view, restricted to numbers valid in all views; None if that is not a loop nest."""
     loops = [dims(view, what) for view in views]
     if all(view.limits is None for view in views):
@@ -191,7 +189,7 @@ def _clipped(views: Sequence[LayoutTensor], what: str) -> list[list[Dim]] | None
     return loops
 
 
-def _ends(views: Sequence[LayoutTensor]) -> list[tuple[int, int, int]] | None:
+def _ends(views: Sequence[ViewData]) -> list[tuple[int, int, int]] | None:
     """For each axis the count of numbers valid in all views, its weight and its size; None for views of different shapes."""
     shapes = {tuple(numbers_along(view)) for view in views}
     if len(shapes) > 1:
@@ -205,7 +203,7 @@ def _ends(views: Sequence[LayoutTensor]) -> list[tuple[int, int, int]] | None:
     return found
 
 
-def _end(view: LayoutTensor, axis: int) -> int:
+def _end(view: ViewData, axis: int) -> int:
     """The number of valid numbers along an axis."""
     size, width = extent(axes_of(view)[axis]), extent(element_axes(view)[axis])
     limit = None if view.limits is None else view.limits[axis]
@@ -254,13 +252,13 @@ def _merged(loops: list[Loop] | None) -> list[Loop] | None:
 # Tables of offsets, for views without a common loop nest
 
 
-def gathered(views: Sequence[LayoutTensor]) -> list[Array]:
+def gathered(views: Sequence[ViewData]) -> list[Array]:
     """For each view the offsets of the numbers valid in all views, in logical order."""
     keep = inside(views)
     return [_offsets(view)[keep] for view in views]
 
 
-def inside(views: Sequence[LayoutTensor]) -> Array:
+def inside(views: Sequence[ViewData]) -> Array:
     """The logical indices of the numbers valid in all views."""
     keep = np.ones(int(np.prod(numbers_along(views[0]))), bool)
     for view in views:
@@ -272,7 +270,7 @@ def inside(views: Sequence[LayoutTensor]) -> Array:
     return np.flatnonzero(keep)
 
 
-def _offsets(view: LayoutTensor) -> Array:
+def _offsets(view: ViewData) -> Array:
     """The offset of every number in logical order."""
     total: Any = np.asarray(view.offset, np.int64)
     for modes, element_modes in zip(axes_of(view), element_axes(view), strict=True):

@@ -1,16 +1,17 @@
-"""`LayoutTensorIter`: an iterator over tiles of memory, or over tiles of a view along an axis."""
+"""Iterators over tiles of memory, or over tiles of a view along an axis: the implementation of `LayoutTensorIter`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import divided, modulo, plus, times
 from weft.layout.nested.layouts import Layout
+from weft.views import construct
 from weft.views.access import dim, number, require_axis, widened
-from weft.views.construct import memory_of, over_memory, require_known
+from weft.views.data import View, ViewData, set_fields
 from weft.views.history import called
 from weft.views.modes import Axis, Mode, extent, minus, offset_along
 from weft.views.partition import check_tile, limits_of, masked_for, tiled_axis, tiles, whole_numbers
@@ -19,24 +20,16 @@ from weft.views.storage import Index
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from weft.views.tensor import LayoutTensor
+Fields = tuple[Any, ...]
 
 
-class LayoutTensorIter:
-    """A position in a sequence of tiles: `it[()]` (or `it.get()`) is the current tile, `it += 1` and `it.next(k)` advance.
-
-    Over an array, a pointer, or a view taken as plain memory, tiles of `layout` start at intervals of `stride` elements (by
-    default the size of a tile), beginning at element `offset`; `bound` is the number of elements covered (by default all). A
-    `circular` iterator wraps around at the end. An iterator is an immutable value: `it += 1` rebinds the name, and `for` cannot
-    iterate over it. `LayoutTensor.tiled_iterator` makes one over the tiles of a view.
-
-    Raises ViewError: view-iterator-bound if there is no whole tile, view-layout, view-open.
-    """
+class TileIterator(Generic[View]):
+    """A position in a sequence of tiles, all of them views of one class."""
 
     FIELDS = ("first", "steps", "position", "axis", "size", "limit", "circular")
     __slots__ = FIELDS
 
-    first: LayoutTensor
+    first: View
     """Tile number 0."""
     steps: Axis
     """The number of tiles and their stride, as modes."""
@@ -51,35 +44,11 @@ class LayoutTensorIter:
     circular: bool
     """Whether it wraps around at the end."""
 
-    def __init__(
-        self,
-        array: Any,
-        layout: Layout,
-        bound: Index | None = None,
-        *,
-        stride: int | None = None,
-        offset: Index = 0,
-        circular: bool = False,
-        name: str | None = None,
-    ) -> None:
-        require_known(layout)
-        memory = memory_of(array)
-        step = layout.size() if stride is None else stride
-        end = memory.end if bound is None else bound
-        if end is None:
-            raise fail(errors.LAYOUT_NEEDED, what=f"a {type(array).__name__}")
-        # A circular iterator wraps around to the beginning of the memory, not to its own start.
-        position, skipped = (divided(offset, step), modulo(offset, step)) if circular else (0, offset)
-        count = _tiles(minus(end, skipped), layout, step)
-        first = over_memory(memory, plus(memory.offset, skipped), layout, name)
-        mode = Mode(count, step, size_known=isinstance(count, int))
-        _set(self, (first, (mode,), position, 0, 0, None, circular))
-
     @classmethod
     def from_fields(cls, *values: Any) -> Self:
         """The iterator with these values of `FIELDS`."""
         made = object.__new__(cls)
-        _set(made, values)
+        set_fields(made, cls.FIELDS, values)
         return made
 
     def named(self, name: str) -> Self:
@@ -87,7 +56,7 @@ class LayoutTensorIter:
         first = self.first.named(name)
         return self if first is self.first else self._replaced(first=first)
 
-    def get(self) -> LayoutTensor:
+    def get(self) -> View:
         """The current tile. Raises ViewIndexError (view-iterator-end) past the last tile, unless it is circular."""
         first, position, count = self.first, self.position, extent(self.steps)
         what = called(first.history, "next", None, (position,))
@@ -99,7 +68,7 @@ class LayoutTensorIter:
         offset = plus(first.offset, offset_along(self.steps, widened(first, position)))
         return first.replaced(offset=offset, limits=self._limits(), history=what)
 
-    def __getitem__(self, key: Any) -> LayoutTensor:
+    def __getitem__(self, key: Any) -> View:
         """`it[()]`: the current tile."""
         if key != ():
             raise fail(errors.ITERATOR_KEY, key=key)
@@ -139,7 +108,7 @@ class LayoutTensorIter:
         raise fail(errors.ITERATOR_FOR)
 
     def __repr__(self) -> str:
-        return f"LayoutTensorIter({self.first!r}, tile {self.position} of {extent(self.steps)})"
+        return f"{type(self).__name__}({self.first!r}, tile {self.position} of {extent(self.steps)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_fields, tuple(getattr(self, name) for name in self.FIELDS)
@@ -148,11 +117,36 @@ class LayoutTensorIter:
         return self
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise fail(errors.IMMUTABLE, field=name, what="LayoutTensorIter")
+        raise fail(errors.IMMUTABLE, field=name, what=type(self).__name__)
 
 
-def tiled(view: LayoutTensor, *sizes: Any, axis: Any = 0) -> Callable[..., LayoutTensorIter]:
-    """`tiled_iterator` with its sizes given."""
+def over_memory(
+    view: type[ViewData],
+    array: Any,
+    layout: Layout,
+    bound: Index | None,
+    stride: int | None,
+    offset: Index,
+    circular: bool,
+    name: str | None,
+) -> Fields:
+    """The fields of an iterator over the memory of an object, whose tiles are views of class `view`."""
+    construct.require_known(layout)
+    memory = construct.memory_of(array)
+    step = layout.size() if stride is None else stride
+    end = memory.end if bound is None else bound
+    if end is None:
+        raise fail(errors.LAYOUT_NEEDED, what=f"a {type(array).__name__}")
+    # A circular iterator wraps around to the beginning of the memory, not to its own start.
+    position, skipped = (divided(offset, step), modulo(offset, step)) if circular else (0, offset)
+    count = _tiles(minus(end, skipped), layout, step)
+    first = view.from_fields(*construct.over_memory(memory, plus(memory.offset, skipped), layout, name))
+    mode = Mode(count, step, size_known=isinstance(count, int))
+    return (first, (mode,), position, 0, 0, None, circular)
+
+
+def tiled(view: ViewData, sizes: Sequence[Any], axis: Any) -> Callable[..., Fields]:
+    """`tiled_iterator` with its sizes given: the fields of the iterator that starts at given tile coordinates."""
     along = require_axis(view, axis)
     what = called(view.history, "tiled_iterator", (*sizes, f"axis={along}")).removesuffix("()")
     numbers = whole_numbers(view, what, sizes)
@@ -161,7 +155,7 @@ def tiled(view: LayoutTensor, *sizes: Any, axis: Any = 0) -> Callable[..., Layou
     pick = tiles(view, *numbers)
     _, steps = tiled_axis(view, what, along, size)
 
-    def start(*coordinates: Any) -> LayoutTensorIter:
+    def start(*coordinates: Any) -> Fields:
         if len(coordinates) != view.rank:
             raise fail(errors.TILE_RANK, what=what, count=len(coordinates), view=view.history, rank=view.rank)
         position = number(view, coordinates[along])
@@ -171,7 +165,7 @@ def tiled(view: LayoutTensor, *sizes: Any, axis: Any = 0) -> Callable[..., Layou
         limits = tuple(None if each == along else limit for each, limit in enumerate(limits_of(tile)))
         first = tile.replaced(limits=limits if any(limit is not None for limit in limits) else None, history=what)
         limit = dim(view, along) if view.masked else None
-        return LayoutTensorIter.from_fields(first, steps, position, along, size, limit, False)
+        return (first, steps, position, along, size, limit, False)
 
     return start
 
@@ -184,8 +178,3 @@ def _tiles(elements: Index, layout: Layout, step: int) -> Index:
     if count < 1:
         raise fail(errors.ITERATOR_BOUND, bound=elements, size=layout.cosize(), stride=step)
     return count
-
-
-def _set(iterator: LayoutTensorIter, values: Sequence[Any]) -> None:
-    for name, value in zip(LayoutTensorIter.FIELDS, values, strict=True):
-        object.__setattr__(iterator, name, value)

@@ -7,14 +7,12 @@ combines both. Partitions of a view are computed on modes, from which a view is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from weft.layout.nested.int_tuple import UNKNOWN, ceil_div, divided, flatten, is_tuple, modulo, plus, times
 from weft.layout.nested.layouts import Layout
+from weft.views.data import ViewData
 from weft.views.storage import Index
-
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
 WIDE = 1 << 31
 """Offsets from here on do not fit into an int32 scalar."""
@@ -53,17 +51,22 @@ Axis: TypeAlias = tuple[Mode, ...]
 ONE: Axis = (Mode(1, 0),)
 
 
-def axes_of(view: LayoutTensor) -> tuple[Axis, ...]:
+def axes_of(view: ViewData) -> tuple[Axis, ...]:
     """The modes of a view's layout, per axis."""
     return _grouped(view.layout, view.sizes, view.strides)
 
 
-def element_axes(view: LayoutTensor) -> tuple[Axis, ...]:
+def element_axes(view: ViewData) -> tuple[Axis, ...]:
     """The modes of one element, per axis of the view; all of size 1 for scalar elements."""
     layout = view.element_layout
     if layout.rank() != view.rank:
         return (ONE,) * view.rank
     return _grouped(layout, layout.flat_shape, layout.flat_stride)
+
+
+def shape_of(view: ViewData) -> tuple[Any, ...]:
+    """Elements along each axis by the layout: ints or UNKNOWN."""
+    return tuple(static_extent(axis) for axis in axes_of(view))
 
 
 def _grouped(layout: Layout, sizes: Sequence[Index], strides: Sequence[Index]) -> tuple[Axis, ...]:

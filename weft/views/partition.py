@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import divided, flatten, is_tuple, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.access import aligned, dim, number, require_axis, vector_width, widened
+from weft.views.data import View, ViewData
 from weft.views.history import called
 from weft.views.modes import (
     Axis,
@@ -34,9 +35,6 @@ from weft.views.storage import AddressSpace, Index
 from weft.views.swizzles import Swizzling, by_elements, is_repeated, starts, steps
 from weft.views.threads import check_thread, thread_axes, thread_coordinate
 
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
-
 Limits = Sequence["Index | None"]
 
 
@@ -56,13 +54,13 @@ class ViewType:
 
 
 def rebuilt(
-    view: LayoutTensor,
+    view: View,
     axes: Sequence[Axis],
     offset: Index,
     limits: Limits,
     history: str,
     elements: Sequence[Axis] | None = None,
-) -> LayoutTensor:
+) -> View:
     """A view of the same memory with these axes. `limits` has the limit of each axis, None if all of it is valid."""
     modes = [mode for axis in axes for mode in axis]
     return view.replaced(
@@ -76,12 +74,12 @@ def rebuilt(
     )
 
 
-def limits_of(view: LayoutTensor) -> Limits:
+def limits_of(view: ViewData) -> Limits:
     """The limit of each axis."""
     return view.limits or (None,) * view.rank
 
 
-def whole_numbers(view: LayoutTensor, what: str, numbers: Sequence[Any]) -> list[int]:
+def whole_numbers(view: ViewData, what: str, numbers: Sequence[Any]) -> list[int]:
     """Compile-time sizes, one per axis, each at least 1. Raises ViewError: view-tile-rank, view-tile-size."""
     if len(numbers) != view.rank:
         raise fail(errors.TILE_RANK, what=what, count=len(numbers), view=view.history, rank=view.rank)
@@ -98,11 +96,11 @@ def whole_number(what: str, size: Any, axis: int) -> int:
 # Tiles
 
 
-def tiles(view: LayoutTensor, *sizes: Any) -> Callable[..., LayoutTensor]:
+def tiles(view: View, *sizes: Any) -> Callable[..., View]:
     """`tile` with its sizes given."""
     view, inside, outside, numbers = _tiling(view, sizes)
 
-    def tile(*coordinates: Any) -> LayoutTensor:
+    def tile(*coordinates: Any) -> View:
         coordinates = flatten(coordinates)
         what = called(view.history, "tile", numbers, coordinates)
         if len(coordinates) != view.rank:
@@ -119,14 +117,14 @@ def tiles(view: LayoutTensor, *sizes: Any) -> Callable[..., LayoutTensor]:
     return tile
 
 
-def tile_type(view: LayoutTensor, *sizes: Any) -> ViewType:
+def tile_type(view: ViewData, *sizes: Any) -> ViewType:
     """The static properties of tiles of this size."""
     view, inside, _, _ = _tiling(view, sizes)
     layout = layout_of(inside, plain=not is_tuple(view.layout.shape))
     return ViewType(view.dtype, layout, view.element_layout, view.address_space, view.masked)
 
 
-def _tiling(view: LayoutTensor, sizes: Sequence[Any]) -> tuple[LayoutTensor, list[Axis], list[Axis], list[int]]:
+def _tiling(view: View, sizes: Sequence[Any]) -> tuple[View, list[Axis], list[Axis], list[int]]:
     """The view, masked if need be; per axis the modes inside one tile and the modes over tiles; and the sizes."""
     what = called(view.history, "tile", sizes).removesuffix("()")
     numbers = whole_numbers(view, what, sizes)
@@ -135,14 +133,14 @@ def _tiling(view: LayoutTensor, sizes: Sequence[Any]) -> tuple[LayoutTensor, lis
     return view, [inside for inside, _ in pairs], [outside for _, outside in pairs], numbers
 
 
-def masked_for(view: LayoutTensor, numbers: Sequence[int]) -> LayoutTensor:
+def masked_for(view: View, numbers: Sequence[int]) -> View:
     """The view; masked if one of these tile sizes is known not to divide it, so that tiles at its edge are smaller."""
     sizes = [static_extent(axis) for axis in axes_of(view)]
     odd = any(isinstance(size, int) and size % count for size, count in zip(sizes, numbers, strict=True))
     return view.replaced(masked=True) if odd and not view.masked else view
 
 
-def tiled_axis(view: LayoutTensor, what: str, axis: int, count: int) -> tuple[Axis, Axis]:
+def tiled_axis(view: ViewData, what: str, axis: int, count: int) -> tuple[Axis, Axis]:
     """One axis divided into tiles of `count`. Raises ViewError (view-tile-nested)."""
     modes = axes_of(view)[axis]
     size = extent(modes)
@@ -155,7 +153,7 @@ def tiled_axis(view: LayoutTensor, what: str, axis: int, count: int) -> tuple[Ax
     return found
 
 
-def check_tile(view: LayoutTensor, what: str, axis: int, index: Index, size: int, outside: Axis) -> None:
+def check_tile(view: ViewData, what: str, axis: int, index: Index, size: int, outside: Axis) -> None:
     """Check a tile coordinate: here if it is known, otherwise at run time. Run-time coordinates of masked views are not
     checked, since a tile out of bounds has the limit 0."""
     count = extent(outside)
@@ -169,7 +167,7 @@ def check_tile(view: LayoutTensor, what: str, axis: int, index: Index, size: int
         view.storage.check((last,), (extent(axes_of(view)[axis]),), what, (where,))
 
 
-def tile_limit(view: LayoutTensor, axis: int, index: Index, size: int) -> Index | None:
+def tile_limit(view: ViewData, axis: int, index: Index, size: int) -> Index | None:
     """The number of valid elements of a tile along an axis; None if all are. A run-time tile of a masked view may be out of
     bounds."""
     if isinstance(index, int):
@@ -184,7 +182,7 @@ def tile_limit(view: LayoutTensor, axis: int, index: Index, size: int) -> Index 
     return left
 
 
-def limit_along(view: LayoutTensor, axis: int, count: int) -> Index | None:
+def limit_along(view: ViewData, axis: int, count: int) -> Index | None:
     """The number of valid elements along an axis that is divided into groups of `count`; None if every group is whole."""
     limit, size = limits_of(view)[axis], static_extent(axes_of(view)[axis])
     even = isinstance(size, int) and size % count == 0
@@ -197,7 +195,7 @@ def limit_along(view: LayoutTensor, axis: int, count: int) -> Index | None:
 # Splits
 
 
-def splits(view: LayoutTensor, count: Any, axis: Any = 0) -> Callable[..., Any]:
+def splits(view: ViewData, count: Any, axis: Any = 0) -> Callable[..., Any]:
     """`split` with its numbers given: a function of an index; without an index it returns all parts."""
     along = require_axis(view, axis)
     parts = whole_number(called(view.history, "split", (count, axis)), count, along)
@@ -215,7 +213,7 @@ def splits(view: LayoutTensor, count: Any, axis: Any = 0) -> Callable[..., Any]:
     def split(index: Any = None) -> Any:
         return tuple(map(part, range(parts))) if index is None else part(number(view, index))
 
-    def part(index: Index) -> LayoutTensor:
+    def part(index: Index) -> ViewData:
         what = called(view.history, "split", (parts, along), (index,))
         check_tile(view, what, along, index, length, outside)
         limits = list(limits_of(view))
@@ -229,7 +227,7 @@ def splits(view: LayoutTensor, count: Any, axis: Any = 0) -> Callable[..., Any]:
 # Vectors
 
 
-def vectorized(view: LayoutTensor, *widths: Any) -> LayoutTensor:
+def vectorized(view: View, *widths: Any) -> View:
     """`vectorize`: groups of neighbours along each axis become one element."""
     what = called(view.history, "vectorize", widths)
     numbers = whole_numbers(view, what, widths)
@@ -252,7 +250,7 @@ def vectorized(view: LayoutTensor, *widths: Any) -> LayoutTensor:
     return made
 
 
-def _vector_limit(view: LayoutTensor, what: str, axis: int, width: int) -> Index | None:
+def _vector_limit(view: ViewData, what: str, axis: int, width: int) -> Index | None:
     limit = limits_of(view)[axis]
     if limit is None or width == 1:
         return limit
@@ -262,14 +260,14 @@ def _vector_limit(view: LayoutTensor, what: str, axis: int, width: int) -> Index
     return divided(limit, width)
 
 
-def check_groups(view: LayoutTensor, what: str, axis: int, size: Index, count: int) -> None:
+def check_groups(view: ViewData, what: str, axis: int, size: Index, count: int) -> None:
     """Check at run time that a run-time number of elements is a multiple of `count`."""
     if count > 1 and not isinstance(size, int):
         where = f"as the remainder of axis {axis} of {view.history} by {count} in"
         view.storage.check((size % count,), (1,), what, (where,))
 
 
-def require_alignment(view: LayoutTensor) -> None:
+def require_alignment(view: ViewData) -> None:
     """Check that the vectors of a view are aligned, as far as its numbers are known. Raises ViewError (view-vector-aligned).
 
     NumPy needs no alignment, so a view of the host is checked when it becomes an argument of a kernel."""
@@ -285,24 +283,24 @@ def require_alignment(view: LayoutTensor) -> None:
 
 
 def distributor(
-    view: LayoutTensor, threads: Any, axis: Any = None, swizzle: Swizzling | None = None
-) -> Callable[[Index], LayoutTensor]:
+    view: View, threads: Any, axis: Any = None, swizzle: Swizzling | None = None
+) -> Callable[[Index], View]:
     """`distribute` with its layout of threads given."""
 
-    def distribute(index: Index) -> LayoutTensor:
+    def distribute(index: Index) -> View:
         return distributed(view, threads, index, axis, swizzle)
 
     return distribute
 
 
 def distributed(
-    view: LayoutTensor,
+    view: View,
     threads: Any,
     index: Any,
     axis: Any = None,
     swizzle: Swizzling | None = None,
     guarded: bool = False,
-) -> LayoutTensor:
+) -> View:
     """`distribute` with all arguments. `guarded`: the caller predicates the accesses, so `index` may exceed the thread
     layout."""
     what = called(view.history, "distribute", (threads,) if axis is None else (threads, f"axis={axis}"), (index,))
@@ -325,7 +323,7 @@ def distributed(
     return rebuilt(view, axes, plus(view.offset, offset), limits, what)
 
 
-def first_offset(view: LayoutTensor, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index]) -> Index:
+def first_offset(view: ViewData, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index]) -> Index:
     """The offset of a thread's first element from the view's, for the thread's coordinates.
 
     `counts` are the modes of the thread layout along each axis.
@@ -338,7 +336,7 @@ def first_offset(view: LayoutTensor, counts: Sequence[Axis], threads: Layout, co
 
 
 def _swizzled_offset(
-    view: LayoutTensor, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index], swizzle: Swizzling
+    view: ViewData, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index], swizzle: Swizzling
 ) -> Index:
     """A thread's first offset under a swizzle. The swizzle must keep the distances of the thread's other elements from it."""
     plain = by_elements(view)
@@ -351,7 +349,7 @@ def _swizzled_offset(
     return times(swizzle(first_offset(plain, counts, threads, coordinates)), view.element_size)
 
 
-def _fragment(view: LayoutTensor, threads: Layout, axis: int, modes: Axis, count: int) -> tuple[Axis, Axis]:
+def _fragment(view: ViewData, threads: Layout, axis: int, modes: Axis, count: int) -> tuple[Axis, Axis]:
     """An axis divided into the modes over threads and the modes inside one thread."""
     size = extent(modes)
     found = cut(modes, count, rounded_up=view.masked and count > 1)
@@ -360,7 +358,7 @@ def _fragment(view: LayoutTensor, threads: Layout, axis: int, modes: Axis, count
     return found
 
 
-def _fragment_limit(view: LayoutTensor, axis: int, coordinate: Index, count: int) -> Index | None:
+def _fragment_limit(view: ViewData, axis: int, coordinate: Index, count: int) -> Index | None:
     """The number of a thread's valid elements along an axis: every `count`-th, starting at its coordinate."""
     if count == 1:
         return limits_of(view)[axis]

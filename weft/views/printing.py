@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.views.data import ViewData
 from weft.views.host import HostStorage
 from weft.views.modes import SCALAR
 
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
-
-def describe(view: LayoutTensor) -> str:
+def describe(view: ViewData) -> str:
     """`LayoutTensor(float32, ((4, 4):(4, 1)))`, with the element layout of vectors and the address space of GPU memory."""
     dtype = getattr(view.dtype, "name", view.dtype)
     vectors = "" if view.element_layout == SCALAR else f" of {view.element_layout}"
@@ -19,7 +15,7 @@ def describe(view: LayoutTensor) -> str:
     return f"LayoutTensor({dtype}, {view.layout}{vectors}{space})"
 
 
-def text(view: LayoutTensor) -> str:
+def text(view: ViewData) -> str:
     """The valid elements as NumPy prints them, vectors in brackets; `describe` for memory that the host cannot read."""
     if not isinstance(view.storage, HostStorage):
         return describe(view)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import is_tuple, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.access import check_along, number
+from weft.views.data import View, ViewData
 from weft.views.history import called, spelled
 from weft.views.modes import (
     Axis,
@@ -26,11 +27,8 @@ from weft.views.modes import (
 from weft.views.partition import limits_of, rebuilt, whole_number
 from weft.views.storage import Index
 
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
-
-def sliced(view: LayoutTensor, *parts: Any) -> LayoutTensor:
+def sliced(view: View, *parts: Any) -> View:
     """`slice`: a slice keeps an axis, an index removes it."""
     what = called(view.history, "slice", parts)
     if len(parts) != view.rank:
@@ -53,7 +51,7 @@ def sliced(view: LayoutTensor, *parts: Any) -> LayoutTensor:
     return rebuilt(view, axes, offset, limits, what, elements)
 
 
-def _one(view: LayoutTensor, axis: int, index: Index) -> Index:
+def _one(view: ViewData, axis: int, index: Index) -> Index:
     """The offset of an index along an axis of one mode with scalar elements."""
     modes = axes_of(view)[axis]
     if is_nested(modes) or extent(element_axes(view)[axis]) != 1:
@@ -62,7 +60,7 @@ def _one(view: LayoutTensor, axis: int, index: Index) -> Index:
     return times(index, modes[0].stride)
 
 
-def _span(view: LayoutTensor, axis: int, modes: Axis, part: slice[Any, Any, Any]) -> tuple[int, Axis]:
+def _span(view: ViewData, axis: int, modes: Axis, part: slice[Any, Any, Any]) -> tuple[int, Axis]:
     """The start of a slice along an axis, and its mode. A nested axis can only be kept as a whole."""
     if part == slice(None):
         return 0, modes
@@ -89,7 +87,7 @@ def _length(start: int, stop: Index, step: int) -> Index:
     return left if step == 1 else (left + (step - 1)) // step
 
 
-def _left(view: LayoutTensor, axis: int, start: int, kept: Axis) -> Index | None:
+def _left(view: ViewData, axis: int, start: int, kept: Axis) -> Index | None:
     """The limit of a slice: the rest of the axis's limit after `start`. A step along a masked axis is refused."""
     limit = limits_of(view)[axis]
     if limit is None:
@@ -103,11 +101,11 @@ def _left(view: LayoutTensor, axis: int, start: int, kept: Axis) -> Index | None
     return max(left, 0) if isinstance(left, int) else left
 
 
-def _refused(view: LayoutTensor, axis: int, part: str) -> Exception:
+def _refused(view: ViewData, axis: int, part: str) -> Exception:
     return fail(errors.SLICE, part=part, axis=axis, view=view.history, size=extent(axes_of(view)[axis]))
 
 
-def transposed(view: LayoutTensor, order: Sequence[int]) -> LayoutTensor:
+def transposed(view: View, order: Sequence[int]) -> View:
     """`transpose`: axes in another order."""
     order = tuple(order) or tuple(reversed(range(view.rank)))
     if sorted(order) != list(range(view.rank)):
@@ -119,7 +117,7 @@ def transposed(view: LayoutTensor, order: Sequence[int]) -> LayoutTensor:
     )
 
 
-def reshaped(view: LayoutTensor, *shape: Any) -> LayoutTensor:
+def reshaped(view: View, *shape: Any) -> View:
     """`reshape`: to sizes in logical row-major order, or to a layout relative to the first element."""
     if len(shape) == 1 and isinstance(shape[0], Layout):
         return _under(view, shape[0])
@@ -145,13 +143,13 @@ def reshaped(view: LayoutTensor, *shape: Any) -> LayoutTensor:
     return rebuilt(view, made[::-1], view.offset, (None,) * len(made), history, elements)
 
 
-def _vector_axes(view: LayoutTensor, rank: int) -> list[Axis]:
+def _vector_axes(view: ViewData, rank: int) -> list[Axis]:
     """The modes of an element in another shape: its numbers are consecutive along the last of `rank` axes."""
     inner = merged(tuple(mode for axis in reversed(element_axes(view)) for mode in axis))
     return [*((Mode(1, 0),) for _ in range(rank - 1)), inner]
 
 
-def _under(view: LayoutTensor, layout: Layout) -> LayoutTensor:
+def _under(view: View, layout: Layout) -> View:
     history = called(view.history, "reshape", (layout,))
     _, count = _open(view, history)
     if not layout.all_dims_known:
@@ -173,11 +171,11 @@ def _under(view: LayoutTensor, layout: Layout) -> LayoutTensor:
     )
 
 
-def _elements(view: LayoutTensor, rank: int) -> Layout:
+def _elements(view: ViewData, rank: int) -> Layout:
     return element_layout_of(_vector_axes(view, rank))
 
 
-def _open(view: LayoutTensor, what: str) -> tuple[tuple[Axis, ...], int]:
+def _open(view: ViewData, what: str) -> tuple[tuple[Axis, ...], int]:
     """The axes and number of elements of a view, checked for reshaping."""
     if view.limits is not None:
         raise fail(errors.RESHAPE_MASKED, view=view.history)

@@ -7,21 +7,19 @@ plus a step that is the same for all threads. Under a swizzle it may still be su
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import plus
+from weft.views.data import View, ViewData
 from weft.views.modes import Axis, axes_of, cut, element_axes, extent, offset_along
 from weft.views.storage import Index
-
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
 Swizzling = Callable[[Any], Any]
 
 
-def by_elements(view: LayoutTensor) -> LayoutTensor:
+def by_elements(view: View) -> View:
     """The view at offset 0 with strides in elements. Raises ViewError (view-swizzle-stride)."""
     width = 1
     for axis in element_axes(view):
@@ -33,7 +31,7 @@ def by_elements(view: LayoutTensor) -> LayoutTensor:
     return view.replaced(offset=0, strides=tuple(stride // width for stride in view.strides))
 
 
-def starts(view: LayoutTensor, counts: Sequence[int]) -> list[int]:
+def starts(view: ViewData, counts: Sequence[int]) -> list[int]:
     """The offset of every thread's first element; `counts` has the number of threads along each axis."""
     offsets = [0]
     for modes, count in zip(axes_of(view), counts, strict=True):

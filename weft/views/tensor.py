@@ -1,9 +1,10 @@
-"""`LayoutTensor`: a view of elements in any memory, addressed by a nested layout.
+"""`LayoutTensor`: a view of elements in any memory, addressed by a nested layout. `LayoutTensorIter`: its iterators.
 
 The same class serves the host, where it views arrays of any library, and kernels, where run-time sizes and strides are scalars
 of the kernel. A view is immutable, and its partitions are views of the same memory.
 
-This module defines the class and its public methods; their implementations are in the other modules of the package, by subject.
+This module defines the classes and their public methods. The implementations are in the other modules of the package, by
+subject; they know a view by its fields (`weft.views.data`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.nested.int_tuple import product, times
+from weft.layout.nested.int_tuple import times
 from weft.layout.nested.layouts import Layout
-from weft.views import access, arguments, construct, elementwise, partition, printing, reshaping, transfers
+from weft.views import access, arguments, construct, elementwise, iterators, partition, printing, reshaping, transfers
 from weft.views.brackets import Axes, Brackets, Complete, Direct, Size
-from weft.views.history import History, Unnamed
-from weft.views.iterators import LayoutTensorIter, tiled
-from weft.views.modes import axes_of, extent, static_extent
+from weft.views.data import ViewData, set_fields
+from weft.views.modes import axes_of, extent, shape_of
 from weft.views.partition import ViewType
 from weft.views.storage import AddressSpace, Index, Storage
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class LayoutTensor:
+class LayoutTensor(ViewData):
     """A view of the elements of an array, a pointer or a shared buffer.
 
     `layout` maps indices to offsets, in elements from the array's first one; by default the view has the array's shape and
@@ -39,27 +39,8 @@ class LayoutTensor:
     Elements are numbers, or vectors after `vectorize`; every size and index counts elements.
     """
 
-    FIELDS = ("storage", "offset", "layout", "element_layout", "sizes", "strides", "limits", "masked", "history")
-    __slots__ = (*FIELDS, "_argument")
+    __slots__ = ("_argument",)
 
-    storage: Storage
-    """The storage."""
-    offset: Index
-    """The first element's offset in the storage."""
-    layout: Layout
-    """The layout of elements: ints, and UNKNOWN for run-time numbers."""
-    element_layout: Layout
-    """The layout of the numbers of one element; always static."""
-    sizes: tuple[Index, ...]
-    """The size of every mode of the flattened layout."""
-    strides: tuple[Index, ...]
-    """The stride of every mode of the flattened layout."""
-    limits: tuple[Index | None, ...] | None
-    """The number of valid elements along each axis of a masked view; None for all."""
-    masked: bool
-    """Whether partitions may exceed the bounds."""
-    history: str
-    """The expression by which the author made the view."""
     _argument: arguments.ViewArgument
 
     def __init__(
@@ -72,22 +53,7 @@ class LayoutTensor:
         strides: Sequence[Index] | None = None,
         name: str | None = None,
     ) -> None:
-        _set(self, construct.fields(array, layout, bool(masked), shape, strides, name))
-
-    @classmethod
-    def from_fields(cls, *values: Any) -> LayoutTensor:
-        """The view with these values of `FIELDS`."""
-        made = object.__new__(cls)
-        _set(made, values)
-        return made
-
-    def replaced(self, **changes: Any) -> LayoutTensor:
-        """A copy of the view with some fields replaced."""
-        return type(self).from_fields(*(changes.get(name, getattr(self, name)) for name in self.FIELDS))
-
-    def named(self, name: str) -> LayoutTensor:
-        """The view with a name for messages, taken from a variable; itself if it already has one."""
-        return self.replaced(history=History(name)) if isinstance(self.history, Unnamed) else self
+        set_fields(self, self.FIELDS, construct.fields(array, layout, bool(masked), shape, strides, name))
 
     @classmethod
     def stack_allocation(
@@ -97,7 +63,7 @@ class LayoutTensor:
         *,
         address_space: AddressSpace = AddressSpace.GENERIC,
         masked: bool = False,
-    ) -> LayoutTensor:
+    ) -> Self:
         """A view of new, uninitialised memory: on the host an array, in a kernel shared or thread-private memory.
 
         Raises ViewError: view-allocation if the address space cannot be allocated, view-unknown-layout for an UNKNOWN number.
@@ -107,40 +73,19 @@ class LayoutTensor:
     # Properties
 
     @property
-    def dtype(self) -> Any:
-        """The type of its numbers: a NumPy dtype on the host, a `gl` dtype in a kernel."""
-        return self.storage.dtype
-
-    @property
     def ElementType(self) -> Any:  # noqa: N802 as in Mojo
         """The type of its numbers, to convert to: `t.ElementType(0)`, or in a kernel `total: t.ElementType = 0`."""
         return getattr(self.dtype, "type", self.dtype)
 
     @property
-    def address_space(self) -> AddressSpace:
-        """The address space of its memory."""
-        return self.storage.space
-
-    @property
-    def rank(self) -> int:
-        """Number of axes; a nested mode counts as one."""
-        return self.layout.rank()
-
-    @property
     def shape(self) -> tuple[Any, ...]:
         """Elements along each axis by the layout: ints or UNKNOWN. `t.shape[0]()` is `t.shape[0]`."""
-        sizes = (static_extent(axis) for axis in axes_of(self))
-        return tuple(Size(size) if isinstance(size, int) else size for size in sizes)
+        return tuple(Size(size) if isinstance(size, int) else size for size in shape_of(self))
 
     @property
     def dim(self) -> Axes:
         """`dim(axis)`: elements along an axis at run time; for a part at the edge of a masked view only the valid ones."""
         return Axes(self, access.dim)
-
-    @property
-    def element_size(self) -> int:
-        """Numbers in one element."""
-        return product(self.element_layout.shape)
 
     def size(self) -> Index:
         """Number of elements, including out-of-bounds ones of a masked view."""
@@ -231,7 +176,7 @@ class LayoutTensor:
     @property
     def tiled_iterator(self) -> Brackets[Callable[..., LayoutTensorIter]]:
         """`t.tiled_iterator(bm, bn, axis=1)(i, j)`: an iterator over tiles along an axis, starting at tile (i, j)."""
-        return Brackets(self, tiled)
+        return Brackets(self, _tiled)
 
     @property
     def slice(self) -> Complete[LayoutTensor]:
@@ -400,6 +345,35 @@ class LayoutTensor:
         raise fail(errors.IMMUTABLE, field=name, what="LayoutTensor")
 
 
-def _set(view: LayoutTensor, values: Sequence[Any]) -> None:
-    for name, value in zip(LayoutTensor.FIELDS, values, strict=True):
-        object.__setattr__(view, name, value)
+class LayoutTensorIter(iterators.TileIterator[LayoutTensor]):
+    """A position in a sequence of tiles: `it[()]` (or `it.get()`) is the current tile, `it += 1` and `it.next(k)` advance.
+
+    Over an array, a pointer, or a view taken as plain memory, tiles of `layout` start at intervals of `stride` elements (by
+    default the size of a tile), beginning at element `offset`; `bound` is the number of elements covered (by default all). A
+    `circular` iterator wraps around at the end. An iterator is an immutable value: `it += 1` rebinds the name, and `for` cannot
+    iterate over it. `LayoutTensor.tiled_iterator` makes one over the tiles of a view.
+
+    Raises ViewError: view-iterator-bound if there is no whole tile, view-layout, view-open.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        array: Any,
+        layout: Layout,
+        bound: Index | None = None,
+        *,
+        stride: int | None = None,
+        offset: Index = 0,
+        circular: bool = False,
+        name: str | None = None,
+    ) -> None:
+        fields = iterators.over_memory(LayoutTensor, array, layout, bound, stride, offset, circular, name)
+        set_fields(self, self.FIELDS, fields)
+
+
+def _tiled(view: LayoutTensor, *sizes: Any, axis: Any = 0) -> Callable[..., LayoutTensorIter]:
+    """`tiled_iterator` with its sizes given."""
+    start = iterators.tiled(view, sizes, axis)
+    return lambda *coordinates: LayoutTensorIter.from_fields(*start(*coordinates))

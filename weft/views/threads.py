@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import divided, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.access import require_axis
+from weft.views.data import ViewData
 from weft.views.modes import Axis, Mode, merged
 from weft.views.storage import Index
 
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
-
-def thread_axes(view: LayoutTensor, threads: Any, axis: Any) -> list[Axis]:
+def thread_axes(view: ViewData, threads: Any, axis: Any) -> list[Axis]:
     """The modes of a thread layout per axis of the view; a mode of size 1 for an axis that is not divided."""
     check_layout_of_threads(threads)
     modes = [_modes(threads[each]) for each in range(threads.rank())]
@@ -42,7 +40,7 @@ def _modes(layout: Layout) -> Axis:
     return merged(tuple(Mode(size, stride) for size, stride in zip(layout.flat_shape, layout.flat_stride, strict=True)))
 
 
-def check_thread(view: LayoutTensor, threads: Layout, thread: Index, what: str) -> None:
+def check_thread(view: ViewData, threads: Layout, thread: Index, what: str) -> None:
     """Check that a thread number is within a thread layout, at run time if it is not known. Raises view-thread-index."""
     if not isinstance(thread, int):
         view.storage.check((thread,), (threads.cosize(),), what, ("as the thread of",))

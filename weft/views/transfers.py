@@ -5,23 +5,21 @@ On the host NumPy does it on strided arrays (`weft.views.host_arrays`); in a ker
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import plus, times
+from weft.views.data import ViewData
 from weft.views.fragments import count, dims, evened, together
 from weft.views.host import ArrayStorage
 from weft.views.storage import AddressSpace
-
-if TYPE_CHECKING:
-    from weft.views.tensor import LayoutTensor
 
 ASYNC_BYTES = (4, 8, 16)
 """Sizes of one cp.async in bytes (PTX: cp-size is 4, 8 or 16)."""
 
 
-def fill(view: LayoutTensor, value: Any) -> None:
+def fill(view: ViewData, value: Any) -> None:
     """Set every number to one value."""
     if isinstance(view.storage, ArrayStorage):
         from weft.views import host_arrays
@@ -31,7 +29,7 @@ def fill(view: LayoutTensor, value: Any) -> None:
     together([view], "fill")[0].store(value)
 
 
-def arange(view: LayoutTensor, start: Any, step: Any) -> None:
+def arange(view: ViewData, start: Any, step: Any) -> None:
     """Set numbers to start, start + step, ... in logical order."""
     if isinstance(view.storage, ArrayStorage):
         from weft.views import host_arrays
@@ -42,7 +40,7 @@ def arange(view: LayoutTensor, start: Any, step: Any) -> None:
         single.store(plus(start, times(single.order[0], step)))
 
 
-def copy(view: LayoutTensor, source: Any) -> None:
+def copy(view: ViewData, source: Any) -> None:
     """Copy all numbers of a source, in logical order."""
     check_source(view, source, "copy_from")
     if isinstance(view.storage, ArrayStorage) and isinstance(source.storage, ArrayStorage):
@@ -54,7 +52,7 @@ def copy(view: LayoutTensor, source: Any) -> None:
     to.store(of.load())
 
 
-def copy_async(view: LayoutTensor, source: Any) -> None:
+def copy_async(view: ViewData, source: Any) -> None:
     """Issue an asynchronous copy from global to shared memory, with zeros for out-of-bounds elements of a masked view."""
     check_source(view, source, "copy_from_async")
     for each, wanted in ((view, AddressSpace.SHARED), (source, AddressSpace.GLOBAL)):
@@ -65,7 +63,7 @@ def copy_async(view: LayoutTensor, source: Any) -> None:
     view.storage.copy_async(view.offset, to.places, source.storage, source.offset, of.places, of.mask)
 
 
-def check_async_width(view: LayoutTensor, source: LayoutTensor, width: int) -> None:
+def check_async_width(view: ViewData, source: ViewData, width: int) -> None:
     """Check that an access can be one cp.async. Raises ViewError: view-async-width, view-async-type."""
     if view.dtype != source.dtype:
         mine, others = view.dtype.name, source.dtype.name
@@ -83,11 +81,9 @@ def check_async_width(view: LayoutTensor, source: LayoutTensor, width: int) -> N
         )
 
 
-def check_source(view: LayoutTensor, source: Any, what: str) -> None:
+def check_source(view: ViewData, source: Any, what: str) -> None:
     """Check that a source is a view with the same number of numbers. Raises view-source, view-copy-count, view-unknown-size."""
-    from weft.views.tensor import LayoutTensor as View
-
-    if not isinstance(source, View):
+    if not isinstance(source, ViewData):
         kind = type(source).__name__
         raise fail(errors.SOURCE, what=what, got=f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}")
     mine, others = count(dims(view, what)), count(dims(source, what))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,22 +18,8 @@ from weft.ir.core import Op
 from weft.layout import LinearLayout
 from weft.sim.machine.data import Array, Data, arange, moved, stacked
 from weft.sim.machine.hardware import elements_of
+from weft.sim.machine.tasks import Exchange, Task
 from weft.sim.machine.wait import Run, Wait
-from weft.sim.memory.clocks import Released
-
-if TYPE_CHECKING:
-    from weft.sim.machine.tasks import Task
-
-
-class Exchange:
-    """One meeting: the tiles by rank (None at a barrier), what the blocks released, and the whole tile."""
-
-    __slots__ = ("given", "released", "whole")
-
-    def __init__(self) -> None:
-        self.given: dict[int, Data | None] = {}
-        self.released = Released()
-        self.whole: Data | None = None
 
 
 class ExchangeWait(Wait):

@@ -24,7 +24,6 @@ from weft.ops import mma, tcgen05
 from weft.sim.machine.agents import Agents, Groups, Pipe
 from weft.sim.machine.barriers import Agent, Barrier
 from weft.sim.machine.data import Array, Data, Mark, where_marked
-from weft.sim.machine.exchange import Exchange
 from weft.sim.machine.hardware import own_part_of, part_of
 from weft.sim.machine.machine import Machine
 from weft.sim.machine.naming import Naming
@@ -503,3 +502,15 @@ class Meeting:
             self.published, self.gathered = self.gathered, Released()
             self.arrived -= needed
             self.generation += 1
+
+
+class Exchange:
+    """One exchange between the blocks of a cluster: the tiles by rank (None at a barrier), what the blocks released, and the
+    whole tile (`weft.sim.machine.exchange`)."""
+
+    __slots__ = ("given", "released", "whole")
+
+    def __init__(self) -> None:
+        self.given: dict[int, Data | None] = {}
+        self.released = Released()
+        self.whole: Data | None = None
