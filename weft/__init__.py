@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft import kernels, language, nvidia, runtime, testing, tune
+    from weft.elementwise import elementwise
     from weft.kernel import jit
-    from weft.language import aggregate, cdiv, constexpr_function, must_use_result, next_power_of_2
+    from weft.language import aggregate, cdiv, constexpr_function, must_use_result, next_power_of_2, vectorize
     from weft.language.views import (
         UNKNOWN,
         AddressSpace,
@@ -31,6 +32,8 @@ __version__ = "0.1.0"
 _MODULES = frozenset({"kernels", "language", "nvidia", "runtime", "testing", "tune"})
 _HOMES = {
     "jit": "weft.kernel",
+    "elementwise": "weft.elementwise",
+    "vectorize": "weft.language",
     "constexpr_function": "weft.language",
     "must_use_result": "weft.language",
     "aggregate": "weft.language",
@@ -83,6 +86,8 @@ __all__ = [
     "TileTensor",
     "row_major",
     "col_major",
+    "elementwise",
+    "vectorize",
     "Layout",
     "UNKNOWN",
     "AddressSpace",

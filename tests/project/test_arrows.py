@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "simulation": ("targets", "runtime"),
     "compiler": ("lang", "passes", "sim", "cuda", "runtime", "simulation"),
     "kernel": ("compiler",),
+    "elementwise": ("kernel",),
     "nvidia": ("kernel",),
     "kernels": ("kernel", "nvidia", "tune"),
     "tune": ("kernel", "testing"),

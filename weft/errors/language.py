@@ -67,6 +67,13 @@ SHAPE_INDEX = row(
     ".shape[{key}] of {got}, which has no dimensions{why}",
     "{instead}",
 )
+VECTORIZE = row(
+    "language-vectorize",
+    CompilationError,
+    "vectorize got {function} for vectors of {width}",
+    "in a kernel pass a @weft.jit function, on the host a plain one, that takes an index and simd_width; and a width of at "
+    "least 1",
+)
 UNIFORM_SCOPE = row(
     "language-uniform-scope",
     CompilationError,

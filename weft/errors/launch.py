@@ -142,6 +142,18 @@ BLOCK_WARPS = row(
     "num_warps={num_warps} of {name} disagrees with block={block}: its {threads} threads fill {warps} warps",
     "leave num_warps out: the block decides it",
 )
+ELEMENTWISE = row(
+    "elementwise-function",
+    LaunchError,
+    "elementwise got a {got} and {count} arguments",
+    "pass a @weft.jit function that takes the indices, up to {most} arguments, and simd_width: gl.constexpr",
+)
+ELEMENTWISE_SHAPE = row(
+    "elementwise-shape",
+    LaunchError,
+    "elementwise got the shape {shape} and vectors of {width}",
+    "give one to three sizes of at least 0, and a width of at least 1",
+)
 CLUSTERS = row(
     "launch-clusters",
     LaunchError,

@@ -176,6 +176,7 @@ from weft.language.thread import (
     warp_sum,
 )  # fmt: skip
 from weft.language.vector import SIMD
+from weft.language.vectorize import vectorize
 from weft.language.views import (
     UNKNOWN,
     AddressSpace,
@@ -218,7 +219,7 @@ __all__ = [
     "block_rank_in_cluster", "cluster_arrive", "cluster_dim", "cluster_idx", "cluster_sync", "cluster_wait", "elect_one_sync",
     "SIMD", "WARP_SIZE", "async_copy_wait_all", "block", "block_dim", "block_idx", "global_idx", "grid_dim", "shuffle_down",
     "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "syncwarp", "thread_idx", "warp", "warp_broadcast", "warp_max",
-    "warp_min", "warp_prefix_sum", "warp_sum",
+    "warp_min", "warp_prefix_sum", "warp_sum", "vectorize",
     # Shared memory, and what one vendor's GPUs have
     "allocate_shared_memory", "bank_conflicts", "nvidia", "shared_memory_descriptor", "shared_memory_descriptor_type",
     # Making tiles, memory
