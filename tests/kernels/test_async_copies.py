@@ -209,6 +209,35 @@ def test_asynchronous_stores_of_two_bytes(run, rng):
 
 
 @weft.jit
+def handed_on(line, out, flag, layout: gl.constexpr):
+    """Program 0 writes a line by TMA, which program 1 reads by TMA in the same launch."""
+    at = gl.arange(0, 256, layout)
+    smem = gl.allocate_shared_memory(line.dtype, line.block_shape, line.layout)
+    if gl.program_id(0) == 0:
+        smem.store(at * 3)
+        fence_async_shared()
+        tma.async_copy_shared_to_global(line, [0], smem)
+        tma.store_wait(0, read_only=False)
+        gl.atomic_xchg(flag, 1, sem="release")
+    else:
+        while gl.atomic_add(flag, 0, sem="acquire") != 1:
+            pass
+        bar = mbarrier.allocate_mbarrier()
+        mbarrier.init(bar, count=1)
+        mbarrier.expect(bar, line.block_type.nbytes)
+        tma.async_copy_global_to_shared(line, [0], bar, smem)
+        mbarrier.wait(bar, 0)
+        gl.store(out + at, smem.load(layout))
+
+
+def test_a_store_for_another_program(run):
+    line, out, flag = np.zeros(256, np.int32), poison(256, np.int32), np.zeros(1, np.int32)
+    shared = gl.NVMMASharedLayout.get_default_for([256], gl.int32)
+    run(handed_on, 2, Described(line, [256], shared), out, flag, gl.BlockedLayout([1], [32], [4], [0]))
+    same(out, np.arange(256, dtype=np.int32) * 3)
+
+
+@weft.jit
 def through_slices(out_desc, in_desc, y, x, M: gl.constexpr, N: gl.constexpr, layout: gl.constexpr):
     """The four blocks of a tile, two by two, loaded to its quarters one by one, and stored after the tile is doubled."""
     smem = gl.allocate_shared_memory(in_desc.dtype, [2 * M, 2 * N], in_desc.layout)

@@ -452,9 +452,10 @@ GLOBAL_IN_FLIGHT = row(
 GLOBAL_STORED = row(
     "hazard-global-stored",
     GlobalRace,
-    "program {program} {access} {name}[{index}], which a TMA store of {partition} {before}, but no thread can know that the "
-    "write is complete: tma.store_wait() waits only until the store has read shared memory",
-    "access it in a later launch, or store it with gl.store() and call gl.barrier()",
+    "program {program} {access} {name}[{index}], which a TMA store of {partition} {before}, and the write may not be complete: "
+    "tma.store_wait() waits only until the store has read shared memory",
+    "call tma.store_wait(pendings=0, read_only=False) after the store, then gl.barrier() for other threads of the block or a "
+    "release for other programs",
 )
 GLOBAL_FENCE = row(
     "hazard-global-fence",

@@ -1,7 +1,8 @@
 """TMA: asynchronous copies of tensor blocks between global and shared memory (PTX ISA, cp.async.bulk.tensor).
 
 One elected thread of the partition issues the instructions, which access memory in the async proxy. A load completes its bytes
-on an mbarrier. Each store or reduction is a bulk group of the elected thread, which is waited for until its source is read.
+on an mbarrier. Each store or reduction is a bulk group of the elected thread, which waits until its source is read, or until it
+is written.
 The instructions of a load may be distributed over `issuers` warps: the elected thread of warp (`first` + i) % `issuers` of the
 partition issues instruction i (`weft.passes.sync.spread_requests`).
 
@@ -11,6 +12,7 @@ its byte offset in shared memory (`weft.layout.shared.tma`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from weft.ir.core import Attrs, By, Effect, Value
@@ -44,7 +46,8 @@ STORES = (
 
 
 def _waits(attrs: Attrs) -> tuple[Effect, ...]:
-    return (Effect("sync", "shared", completes="bulk", by="elected", pendings=attrs["pendings"]),)
+    read = Effect("sync", "shared", completes="bulk", by="elected", pendings=attrs["pendings"])
+    return (read, replace(read, space="global")) if attrs.get("writes") else (read,)
 
 
 @op("tma.load", effects=_loads, needs="block")
@@ -155,8 +158,10 @@ def scatter4(desc: Value, handle: Value, rows: Value, column: Value, *, steps: G
 
 
 @op("tma.store_wait", effects=_waits, needs="block")
-def store_wait(pendings: int) -> None:
-    """The elected thread waits until the sources of all but its latest `pendings` stores and reductions have been read."""
+def store_wait(pendings: int, writes: bool = False) -> None:
+    """The elected thread waits until the sources of all but its latest `pendings` stores and reductions have been read.
+
+    With `writes` it waits until they have also been written to global memory, where the elected thread then sees them."""
     require(pendings >= 0, "at least 0 stores stay pending")
 
 

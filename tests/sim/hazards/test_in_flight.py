@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.sim.both import verdict
+from tests.sim.both import results, verdict
 from weft import language as gl
 from weft.errors import Hazard, hazard
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier, tma
@@ -112,7 +112,7 @@ def test_a_load_still_reads_what_is_written():
 
 
 @weft.jit(sync="none")
-def stored_and(dst, x, fault: gl.constexpr, layout: gl.constexpr):
+def stored_and(dst, x, fault: gl.constexpr, read_only: gl.constexpr, layout: gl.constexpr):
     buffer = gl.allocate_shared_memory(dst.dtype, [2, 64, 64], dst.layout)
     buffer.index(0).store(gl.full([64, 64], 1.0, gl.float32, layout))
     buffer.index(1).store(gl.full([64, 64], 2.0, gl.float32, layout))
@@ -122,9 +122,10 @@ def stored_and(dst, x, fault: gl.constexpr, layout: gl.constexpr):
         tma.async_atomic_add(dst, [0, 0], buffer.index(0))
     else:
         tma.async_copy_shared_to_global(dst, [0, 0], buffer.index(0))
-    tma.store_wait(pendings=0)
-    gl.barrier()
-    if fault == "read":
+    tma.store_wait(pendings=0, read_only=read_only)
+    if fault != "alone":
+        gl.barrier()
+    if fault == "read" or fault == "alone":
         gl.store(x + 4096 + tile(layout), gl.load(x + tile(layout)))
     if fault == "stored":
         tma.async_copy_shared_to_global(dst, [0, 0], buffer.index(1))
@@ -136,16 +137,25 @@ def stored_and(dst, x, fault: gl.constexpr, layout: gl.constexpr):
 @pytest.mark.parametrize(
     ("fault", "verb"), [("", ""), ("reduced", ""), ("read", "reads x[0]"), ("stored", "writes dst[0]")]
 )
-def test_nobody_knows_when_a_store_arrives(fault, verb):
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_store_is_complete_after_a_wait_for_its_writes(fault, read_only, verb):
     def arguments():
         array = np.zeros((2 * N, N), np.float32)
-        return described(array), array, fault, ROWS
+        return described(array), array, fault, read_only, ROWS
 
     found = verdict(stored_and, arguments)
-    if not verb:
+    if not verb or not read_only:
         assert found is None
         return
     refused(found, "hazard-global-stored", verb, "waits only until the store has read shared memory")
+
+
+def test_one_thread_waits_for_the_writes():
+    def arguments():
+        array = np.zeros((2 * N, N), np.float32)
+        return described(array), array, "alone", False, ROWS
+
+    refused(verdict(stored_and, arguments), "hazard-global-stored", "reads x[", "then gl.barrier()")
 
 
 # What threads write and TMA reads or writes
@@ -222,16 +232,16 @@ def test_a_release_after_the_wait_hands_on_what_a_copy_read():
 
 
 @weft.jit
-def stored_then_handed_on(dst, x, out, flag, layout: gl.constexpr):
-    """Program 0 stores a tile by TMA, and program 1 reads it after an acquire: the store may still be on its way."""
+def stored_then_handed_on(dst, x, out, flag, read_only: gl.constexpr, layout: gl.constexpr):
+    """Program 0 stores a tile by TMA, and program 1 reads it after an acquire: with `read_only` the store may still be on its
+    way. weft inserts a barrier between the wait of one thread and the release."""
     if gl.program_id(0) == 0:
         buffer = gl.allocate_shared_memory(dst.dtype, dst.block_shape, dst.layout)
         buffer.store(gl.full([64, 64], 1.0, gl.float32, layout))
         fence_async_shared()
         gl.barrier()
         tma.async_copy_shared_to_global(dst, [0, 0], buffer)
-        tma.store_wait(pendings=0)
-        gl.barrier()
+        tma.store_wait(pendings=0, read_only=read_only)
         gl.atomic_xchg(flag, 1, sem="release")
     else:
         while gl.atomic_cas(flag, 1, 1, sem="acquire") != 1:
@@ -241,8 +251,14 @@ def stored_then_handed_on(dst, x, out, flag, layout: gl.constexpr):
 
 
 def test_a_release_does_not_hand_on_what_a_store_writes():
-    found = verdict(stored_then_handed_on, lambda: (*both_ways(), matrix(), np.zeros(1, np.int32), ROWS), grid=2)
+    def arguments(read_only):
+        return lambda: (*both_ways(), matrix(), np.zeros(1, np.int32), read_only, ROWS)
+
+    found = verdict(stored_then_handed_on, arguments(True), grid=2)
     refused(found, "hazard-global-stored", "which a TMA store of program (0, 0, 0) wrote")
+    assert verdict(stored_then_handed_on, arguments(False), grid=2) is None
+    (out,) = results(stored_then_handed_on, arguments(False), lambda dst, x, out, *_: [out], grid=2)
+    np.testing.assert_array_equal(out, 1)
 
 
 # Arguments that share memory

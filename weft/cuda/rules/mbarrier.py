@@ -98,7 +98,8 @@ def _publishes_global(e: Emitter) -> bool:
 
     Shared memory needs none: other CTAs write it by TMA only, after this CTA's accesses are complete."""
     effects = (effect for op in walk(e.func.body) for effect in op.effects)
-    return any((x.kind, x.proxy) == ("write", "generic") and x.space in ("global", "io") for x in effects)
+    published = {"write": ("global", "io"), "sync": ("global",)}
+    return any(x.proxy == "generic" and x.space in published.get(x.kind, ()) for x in effects)
 
 
 def _call(e: Emitter, name: str, *arguments: str) -> str:

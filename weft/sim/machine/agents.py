@@ -57,12 +57,15 @@ class Agents:
 
 class Groups:
     """One task's bulk groups, cp.async batches or wgmma groups, which `component` of the clocks counts. A batch closes at a
-    commit, or at a `cp.async.mbarrier.arrive`. Under divergence, only some of the threads may start copies or wait."""
+    commit, or at a `cp.async.mbarrier.arrive`. Under divergence, only some of the threads may start copies or wait.
 
-    __slots__ = ("_agents", "_committed", "_known", "_unaware", "batch", "component", "positions")
+    For bulk groups, `component` counts those whose sources have been read, and `written` those that have been written."""
 
-    def __init__(self, component: int) -> None:
+    __slots__ = ("_agents", "_committed", "_known", "_unaware", "batch", "component", "positions", "written")
+
+    def __init__(self, component: int, written: int = -1) -> None:
         self.component = component
+        self.written = written
         self.batch = 0
         self._committed: list[int] = []
         self._agents: list[tuple[int, Agent]] = []

@@ -60,7 +60,7 @@ class Cluster:
         self.number = number
         self.clocks = [Clock(slot) for slot in range(machine.tasks * machine.blocks)]
         self._components = len(self.clocks)
-        self.bulk = [Groups(self.component()) for _ in self.clocks]
+        self.bulk = [Groups(self.component(), self.component()) for _ in self.clocks]
         self.copies = [Groups(self.component()) for _ in self.clocks]
         self.products = [Groups(self.component()) for _ in self.clocks]
         self.pipes = [Pipe(self.component(), self.component()) for _ in self.clocks]

@@ -30,7 +30,6 @@ from weft.sim.memory.published import Published
 from weft.sim.memory.tracks import (
     AGAINST,
     CHANNELS,
-    NEVER,
     OTHERS,
     PLAIN,
     THREAD_BITS,
@@ -140,8 +139,7 @@ class Races:
         if touch.component != PLAIN:
             self._positions[number] = UNSETTLED
             self._components[number], self._values[number] = touch.component, touch.value
-            if touch.component != NEVER:
-                self._unsettled.setdefault(task.program, []).append(number)
+            self._unsettled.setdefault(task.program, []).append(number)
         self._ops.append(touch.op)
         self._kinds.append((touch.mode, touch.way in WRITES))
         self._pids[task.program] = task.pid
@@ -392,7 +390,9 @@ class Races:
         still: list[int] = []
         for number in self._unsettled.get(cluster, ()):
             component, value = int(self._components[number]), int(self._values[number])
-            if max(clock.known.get(component, 0), clock.each.get(component, 0)) > value:
+            done = max(clock.known.get(component, 0), clock.each.get(component, 0))
+            # Code for tiles has a barrier before a release, which therefore covers what the elected thread has waited for.
+            if max(done, 0 if each else clock.elected.get(component, 0)) > value:
                 met = each and clock.known.get(component, 0) > value
                 last = clock.known.get(task.slot, 0) if met else clock.position
                 self._owners[number], self._positions[number] = task.number, last - 1

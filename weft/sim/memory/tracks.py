@@ -37,9 +37,7 @@ THREAD_BITS = 11
 THREADS = (1 << THREAD_BITS) - 1
 """Mask of the thread in a granule's entry; as a value it stands for several threads."""
 PLAIN = -1
-NEVER = int(np.iinfo(np.int32).min)
-"""In place of a component of the clocks: an access that threads make themselves, and one whose completion no task can wait
-for. The clocks are asked about the latter, so no component has its number (arrivals of tasks have small negative ones)."""
+"""In place of a component of the clocks: an access that threads make themselves."""
 
 
 class Actor(Protocol):

@@ -71,14 +71,15 @@ class End:
     An access that threads make themselves has ended for its own thread at once (`private` is "own"), an asynchronous one for
     threads that have waited themselves, as the clock's field `private` records. Then the verdict is `alone`. `precedes`: it
     need not have ended before a write by threads of another task, only come first in time. `blocks`: the hazard, if it is
-    another one, where the two accesses are those of two blocks. `unobservable`: no thread can know that it has ended."""
+    another one, where the two accesses are those of two blocks. `of_programs`: `running` are also the hazards of a program that
+    has acquired something from another one."""
 
     running: tuple[Row, Row]
     private: Literal["", "own", "each", "elected"] = ""
     alone: Verdict = FINE
     precedes: bool = False
     blocks: Row | None = None
-    unobservable: bool = False
+    of_programs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +165,8 @@ GLOBAL_ORDERING = Ordering(
         ("generic", True): _OF_A_THREAD,
         ("copy", False): End(_READ, "each", (hazard.GLOBAL_IN_FLIGHT, None)),
         ("load", False): End(_READ),
-        # `store_wait` waits for the reads of TMA stores only (PTX ISA, "cp.async.bulk.wait_group", `.read`).
-        ("store", True): End(_both(hazard.GLOBAL_STORED), unobservable=True),
+        # Only a wait without `.read` covers the writes of TMA stores (PTX ISA, "cp.async.bulk.wait_group").
+        ("store", True): End(_both(hazard.GLOBAL_STORED), "elected", of_programs=True),
     },
     # `sync.fence_async` covers shared memory only.
     Fence((("", hazard.GLOBAL_FENCE),), proxies=True),
@@ -189,7 +190,7 @@ def waited(end: End, component: int, value: int, clock: Clock) -> bool:
 def unordered(space: Ordering, end: End, writes: bool, own: bool, same_block: bool, learned: bool) -> Row:
     """The hazard of an access that nothing orders after an earlier one, of the same program (`own`) or of the same block.
     `learned`: the task has acquired something from other programs."""
-    if space.programs is not None and not (own or (learned and end.unobservable)):
+    if space.programs is not None and not (own or (learned and end.of_programs)):
         return space.programs
     return end.running[writes] if same_block or end.blocks is None else end.blocks
 

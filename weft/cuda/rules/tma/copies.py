@@ -15,12 +15,15 @@ from weft.layout.cluster import receivers
 from weft.ops import tma
 
 _COMMIT = Piece('DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }')
-# With `.read` the wait ends when the operations have read their sources and their tensor maps; their writes may be incomplete
-# (PTX ISA, cp.async.bulk.wait_group). That suffices to overwrite the source.
-_WAIT = Piece(
-    "template <int N> DEV void bulk_wait_read() {\n"
-    '  asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory"); }'
-)
+_WAITS = {
+    name: Piece(
+        f"template <int N> DEV void {name}() {{\n"
+        f'  asm volatile("cp.async.bulk.wait_group{until} %0;" :: "n"(N) : "memory"); }}'
+    )
+    # With `.read` the wait ends when the operations have read their sources and their tensor maps; their writes may be
+    # incomplete (PTX ISA, cp.async.bulk.wait_group). That suffices to overwrite the source.
+    for name, until in (("bulk_wait_read", ".read"), ("bulk_wait", ""))
+}
 _AXES = "xyzwv"
 _OFFSETS = "ijk"
 
@@ -172,4 +175,5 @@ def bulk_commit(e: Emitter) -> Repeated:
 
 @elects(tma.store_wait)
 def _store_wait(e: Emitter, op: Op, last: bool) -> list[Repeated]:
-    return [(1, lambda index: f"{e.pieces.define('bulk_wait_read', _WAIT)}<{op.attrs['pendings']}>();")]
+    name = "bulk_wait" if op.attrs["writes"] else "bulk_wait_read"
+    return [(1, lambda index: f"{e.pieces.define(name, _WAITS[name])}<{op.attrs['pendings']}>();")]

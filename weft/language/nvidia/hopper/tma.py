@@ -170,13 +170,16 @@ async_store = async_copy_shared_to_global
 
 
 @builtin
-def store_wait(pendings: int) -> None:
+def store_wait(pendings: int, read_only: bool = True) -> None:
     """Wait until the source buffers of all but the latest `pendings` stores and reductions have been read.
 
-    These buffers may then be overwritten. Raises async-pendings, async-target.
+    These buffers may then be overwritten. With `read_only=False` it also waits until the tensors have been written. One thread
+    waits: others see the tensors after a `gl.barrier()`, other programs after a release that follows. Raises async-pendings,
+    async-target.
     """
     demand("store_wait", "TMA")
-    apply_many(ops.store_wait, (), pendings=check_pendings("store_wait", pendings))
+    writes = not check_int("store_wait, read_only,", read_only)
+    apply_many(ops.store_wait, (), pendings=check_pendings("store_wait", pendings), writes=writes)
 
 
 @builtin

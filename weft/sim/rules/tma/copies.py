@@ -37,7 +37,7 @@ from weft.sim.memory.heap import Place as GlobalPlace
 from weft.sim.memory.matrix_operands import CHUNK, swizzled
 from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import SHARED, Handle
-from weft.sim.memory.tracks import NEVER, THREADS, Touch, Way
+from weft.sim.memory.tracks import THREADS, Touch, Way
 from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
 from weft.sim.rule import rule
@@ -370,7 +370,8 @@ def start_store(task: Task, op: Op, request: Request, handle: Handle, place: Pla
         inside = np.zeros(now.shape, bool)
         inside[request.inside] = True
         task.demand(op, Data(now, undefined), "a TMA store", inside)
-    request.touch("store", "write" if kind is None else "atomic", NEVER, 0, bits_of(now[request.moved]))
+    way = "write" if kind is None else "atomic"
+    request.touch("store", way, groups.written, groups.batch, bits_of(now[request.moved]))
 
     def move() -> None:
         values = places.fetch(task, handle, place, element)[request.moved]
@@ -387,4 +388,5 @@ def start_store(task: Task, op: Op, request: Request, handle: Handle, place: Pla
 @rule(tma.store_wait)
 def _store_wait(task: Task, op: Op) -> None:
     groups = task.block.cluster.bulk[task.slot]
-    join(task.clock.elected, {groups.component: groups.complete(int(op.attrs["pendings"]))})
+    done = groups.complete(int(op.attrs["pendings"]))
+    join(task.clock.elected, {groups.component: done} | ({groups.written: done} if op.attrs["writes"] else {}))
