@@ -353,3 +353,32 @@ def test_gather_in_shared_memory():
         picked[1](x, out, line, flat, 1)
     assert caught.value.code == "hazard-shared-index"
     assert "index 128 along axis 0 of length 128" in caught.value.message
+
+
+# Loads from nowhere
+
+
+@weft.jit
+def loaded_from_a_quotient(src, out, divisor, rows: gl.constexpr, layout: gl.constexpr):
+    """The row of a load is a quotient, and the first `rows` rows of what it brings are stored."""
+    smem = gl.allocate_shared_memory(src.dtype, src.block_shape, src.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, src.block_type.nbytes)
+    tma.async_copy_global_to_shared(src, [64 // divisor * 64, 0], bar, smem)
+    mbarrier.wait(bar, 0)
+    if rows is not None:
+        i = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))[:, None]
+        j = gl.arange(0, 64, layout=gl.SliceLayout(0, layout))[None, :]
+        gl.store(out + i * 64 + j, smem.load(layout), mask=i < rows)
+
+
+@pytest.mark.parametrize(("divisor", "rows"), [(0, None), (0, 0), (0, 1), (65, 64)])
+def test_a_load_from_undefined_coordinates_brings_undefined_elements(divisor, rows):
+    """A pipeline that prefetches past its last tile is right, as long as it uses nothing of it."""
+    found = verdict(loaded_from_a_quotient, lambda: (descriptors()[0], matrices()[1], divisor, rows, ROWS))
+    if not rows or divisor:
+        assert found is None
+        return
+    assert type(found) is hazard.DivisionByZero
+    assert "64 // divisor" in str(found)

@@ -373,6 +373,13 @@ class Task:
         if bad is not None:
             self.refuse(op, data.undefined, sink, bad)
 
+    def has_undefined(self, data: Data) -> bool:
+        """Whether a value has undefined active elements."""
+        return (
+            data.undefined is not None
+            and where_marked(data.undefined, np.shape(data.array), self.under(None)) is not None
+        )
+
     def refuse(self, op: Op, mark: Mark, sink: str, bad: Array) -> None:
         """Report an undefined element that reaches `sink`. The run can continue if the element is only stored."""
         if sink not in STORED:

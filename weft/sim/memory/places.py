@@ -350,9 +350,16 @@ def write(
     note(task, op, handle, place, "generic", writes=True, block=block)
     put(task, handle, place, element, at, bits_of(np.asarray(value.array)), block)
     if value.undefined is not None:
-        mask = np.broadcast_to(value.undefined.mask, np.shape(at))
-        store = (block or task.block).store(handle.memory.space)
-        store.mark(handle.base, at + place.low, element.itemsize, value.undefined, mask)
+        mark(task, handle, place, element, at, value.undefined, block)
+
+
+def mark(
+    task: Task, handle: Handle, place: Place, element: DType, at: Array, undefined: Mark, block: Block | None = None
+) -> None:  # fmt: skip
+    """Mark elements `at` that were just written as undefined, where the mark holds."""
+    mask = np.broadcast_to(undefined.mask, np.shape(at))
+    store = (block or task.block).store(handle.memory.space)
+    store.mark(handle.base, at + place.low, element.itemsize, undefined, mask)
 
 
 def put(

@@ -26,7 +26,7 @@ from weft.layout.linear.maps import LinearLayout
 from weft.layout.shared import tma as tma_layout
 from weft.layout.shared.tma import FP4_ROW, GRANULE
 from weft.ops import tma
-from weft.sim.machine.data import Array, Data, arange
+from weft.sim.machine.data import Array, Data, Mark, arange
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.memory import places
 from weft.sim.memory.clocks import join
@@ -58,16 +58,18 @@ class Request:
 
     `moved`: index of the elements that are moved, which are those inside the tensor and, for stores (`whole_chunks`), those
     behind the last column that share its 16-byte chunk. `inside`: the same without the latter. In a cluster both are limited
-    to `mine`, the part of the descriptor's block that the executing block holds."""
+    to `mine`, the part of the descriptor's block that the executing block holds. `undefined`: a mark on a load's coordinates,
+    which makes its elements undefined."""
 
-    __slots__ = ("access", "inside", "map", "mine", "moved", "op", "shape", "sources", "task")
+    __slots__ = ("access", "inside", "map", "mine", "moved", "op", "shape", "sources", "task", "undefined")
 
     def __init__(
         self, task: Task, op: Op, desc: Data, first: tuple[int, ...] | list[Array], verb: str, whole_chunks: bool = False,
-        mine: Array | None = None,
+        mine: Array | None = None, undefined: Mark | None = None,
     ) -> None:  # fmt: skip
         self.task = task
         self.mine = mine
+        self.undefined = undefined
         self.inside: Any
         self.moved: Any
         self.op = op
@@ -259,15 +261,30 @@ def _threads(op: Op) -> int:
 def _load(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
     if holds(task, op, pred):
         place = _place(task, op, handle)
-        request = Request(task, op, desc, _block(task, op, desc, coords), "reads", mine=place.mine)
+        undefined, coords = _unmarked(task, coords)
+        first = _block(task, op, desc, coords)
+        request = Request(task, op, desc, first, "reads", mine=place.mine, undefined=undefined)
         _start_load(task, op, request, bar, handle, place)
+
+
+def _unmarked(task: Task, coords: tuple[Data, ...]) -> tuple[Mark | None, tuple[Data, ...]]:
+    """A mark on the elements that a load brings if any of its coordinates is undefined, and the coordinates without marks.
+
+    A load may start anywhere in or outside of its tensor, so it is harmless if nobody uses what it brings: a pipeline may
+    prefetch the tile after its last one."""
+    cause = next((data.undefined for data in coords if task.has_undefined(data)), None)
+    if cause is None:
+        return None, coords
+    return Mark(np.bool_(True), cause.cause, cause.loc), tuple(Data(data.array, None, data.wrapped) for data in coords)
 
 
 @rule(tma.load_im2col)
 def _load_im2col(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
     if holds(task, op, pred):
         place = _place(task, op, handle)
-        request = Request(task, op, desc, _pixels(task, op, desc.array, coords), "reads", mine=place.mine)
+        undefined, coords = _unmarked(task, coords)
+        pixels = _pixels(task, op, desc.array, coords)
+        request = Request(task, op, desc, pixels, "reads", mine=place.mine, undefined=undefined)
         _start_load(task, op, request, bar, handle, place)
 
 
@@ -325,13 +342,16 @@ def bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, pla
     barrier = barrier_at(task, op, bar, _threads(op), first)
     if block is task.block:
         descriptors.use(task, op, request.map, barrier.component, barrier.completed)
-        request.touch("load", "read", barrier.component, barrier.completed)
+        if request.undefined is None:
+            request.touch("load", "read", barrier.component, barrier.completed)
     places.note(
         task, op, handle, place, "load", writes=True, component=barrier.component, value=barrier.completed, block=block
     )  # fmt: skip
 
     def move() -> None:
         places.put(task, handle, place, element, place.written, place.chosen(request.read()), block)
+        if request.undefined is not None:
+            places.mark(task, handle, place, element, place.written, request.undefined, block)
 
     barrier.bring(op, task.clock, request.bytes, task.block.agents.start(op, move))
 
