@@ -377,4 +377,5 @@ def _tensor_map(name: str, host: HostMap) -> sim.TensorMap:
         im2col.lower,
         im2col.upper,
         im2col.steps,
+        rounds=spec.rounds,
     )

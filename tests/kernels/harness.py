@@ -63,10 +63,12 @@ class Described:
     layout: Any
     padding: str = "zero"
     columns: int | None = None
+    rounds: bool = False
 
     def of(self, array: Any) -> TensorDescriptor:
         """The descriptor of a copy of the array, on any device."""
-        return TensorDescriptor.from_tensor(array[..., : self.columns], self.block_shape, self.layout, self.padding)
+        part = array[..., : self.columns]
+        return TensorDescriptor.from_tensor(part, self.block_shape, self.layout, self.padding, self.rounds)
 
 
 @dataclass(frozen=True)

@@ -238,6 +238,33 @@ def test_a_store_for_another_program(run):
 
 
 @weft.jit
+def rounded(out, x, R: gl.constexpr, C: gl.constexpr, layout: gl.constexpr):
+    smem = gl.allocate_shared_memory(x.dtype, [R, C], x.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x.nbytes_per_cta)
+    tma.async_load(x, [0, 0], bar, smem)
+    mbarrier.wait(bar, 0)
+    store_matrix(out, smem.load(layout), R, C, layout)
+
+
+def test_loads_that_round_to_tf32(run, rng):
+    """To the nearest number of ten bits of mantissa, ties to even; infinities stay, and so does what is exact."""
+    bits = rng.integers(0, 1 << 32, 4096, np.uint64).astype(np.uint32)
+    bits[::3] = bits[::3] & ~np.uint32(0x1FFF) | np.uint32(0x1000)
+    bits[:4] = np.array([np.inf, -np.inf, 1.0, 0.0], np.float32).view(np.uint32)
+    bits[(bits & 0x7F800000 == 0x7F800000) & (bits & 0x7FFFFF != 0)] = 0x3F801000
+    x, out = bits.view(np.float32).reshape(64, 64), poison(4096, np.float32)
+    run(rounded, 1, out, Described(x, [64, 64], gl.NVMMASharedLayout(128, 32, 2), rounds=True), 64, 64, ROWS)
+    wide = x.astype(np.float64)
+    _, exponent = np.frexp(wide)
+    least = np.maximum(exponent - 11, -126 - 10)
+    with np.errstate(invalid="ignore", over="ignore"):
+        nearest = np.ldexp(np.rint(np.ldexp(wide, -least)), least).astype(np.float32)
+    same(out.reshape(64, 64), np.where(np.isfinite(x), nearest, x))
+
+
+@weft.jit
 def through_slices(out_desc, in_desc, y, x, M: gl.constexpr, N: gl.constexpr, layout: gl.constexpr):
     """The four blocks of a tile, two by two, loaded to its quarters one by one, and stored after the tile is doubled."""
     smem = gl.allocate_shared_memory(in_desc.dtype, [2 * M, 2 * N], in_desc.layout)

@@ -44,3 +44,15 @@ def test_pixels(device, lower, upper, offsets, steps, swizzle):
     start = (0, lower[0] + 2 * steps[1], lower[1])
     fetched[(1,)](desc, out, *start, *offsets, PIXELS, CHANNELS, LAYOUT)
     np.testing.assert_array_equal(device.numpy(out), pixels_of(x, lower, upper, steps, start, offsets, PIXELS))
+
+
+@pytest.mark.parametrize(("pixels", "channels", "swizzle"), [(512, 32, 128), (1024, 16, 32), (512, 64, 128)])
+def test_columns_of_many_pixels(device, pixels, channels, swizzle):
+    """More rows than a tiled box has, and more channels than the swizzle is wide."""
+    x = np.random.default_rng().standard_normal((2, 20, 31, channels), dtype=np.float32)
+    out = device.full((pixels, channels), np.nan)
+    layout = gl.NVMMASharedLayout(swizzle, 32, 2)
+    desc = TensorDescriptorIm2Col.from_tensor(device.array(x), [pixels, channels], layout)
+    fetched[(1,)](desc, out, 0, 3, 7, 0, 0, pixels, channels, LAYOUT)
+    zeros, ones = (0, 0), (1, 1, 1, 1)
+    np.testing.assert_array_equal(device.numpy(out), pixels_of(x, zeros, zeros, ones, (0, 3, 7), zeros, pixels))

@@ -248,8 +248,14 @@ def test_what_an_im2col_descriptor_says():
     ("code", "make"),
     [
         ("descriptor-im2col-rank", lambda: TensorDescriptorIm2Col.from_tensor(matrix(8, 8), [8, 8], PLAIN)),
+        (
+            "descriptor-round",
+            lambda: TensorDescriptor.from_tensor(
+                FakeTensor(0x1000, FakeDtype("int32"), shape=(16, 16)), [8, 8], PLAIN, round_f32_to_tf32=True
+            ),
+        ),
         ("descriptor-im2col-block", column(block_shape=[1, 32, 16])),
-        ("descriptor-im2col-block", column(block_shape=[512, 16])),
+        ("descriptor-im2col-block", column(block_shape=[2048, 16])),
         ("descriptor-im2col-corner", column(pixel_box_lower_corner=[0])),
         ("descriptor-im2col-corner", column(pixel_box_upper_corner=[0, 128])),
         ("descriptor-im2col-box", column(pixel_box_lower_corner=[0, 12])),
@@ -304,8 +310,10 @@ def test_a_known_map_is_what_a_fresh_one_would_be():
         dtype = draw.choice([fake_driver.float32, FakeDtype("int32")])
         x = FakeTensor(draw.choice([0x1000, 0x2000]), dtype, draw.randrange(2), shape, strides)
         block = draw.choice([[8, 8], [16, 16]])
-        desc = TensorDescriptor.from_tensor(x, block, PLAIN)
+        rounds = draw.random() < 0.5 and dtype.name == "float32"
+        desc = TensorDescriptor.from_tensor(x, block, PLAIN, round_f32_to_tf32=rounds)
         spec = desc.tensor_map.spec
+        assert desc.round_f32_to_tf32 is spec.rounds is rounds
         assert (spec.pointer, spec.shape, desc.tensor_map.strides) == (x.pointer, x.shape, x.stride())
         assert (spec.dtype, desc.block_shape, desc.tensor_map.device) == (dtype.name, block, x.get_device())
 

@@ -283,10 +283,16 @@ DESCRIPTOR_IM2COL_RANK = row(
     "an im2col descriptor takes a tensor of N, one to three spatial dimensions and C, but it has shape {shape}",
     "add the missing dimensions with unsqueeze, or use TensorDescriptor",
 )
+DESCRIPTOR_ROUND = row(
+    "descriptor-round",
+    LaunchError,
+    "round_f32_to_tf32 rounds float32 elements, but the tensor's are {dtype}",
+    "leave it out, or describe a float32 tensor",
+)
 DESCRIPTOR_IM2COL_BLOCK = row(
     "descriptor-im2col-block",
     LaunchError,
-    "an im2col block is [pixels, channels] with up to 256 pixels, but got {block}",
+    "an im2col block is [pixels, channels] with up to 1024 pixels, but got {block}",
     "write block_shape=[128, 64], for example",
 )
 DESCRIPTOR_IM2COL_CORNER = row(

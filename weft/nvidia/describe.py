@@ -15,7 +15,7 @@ from weft.errors import Row, fail
 from weft.errors import asynchronous as errors
 from weft.forms import of_torch
 from weft.layout import NVMMASharedLayout
-from weft.layout.shared.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_STRIDE_BYTES, boxes
+from weft.layout.shared.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_PIXELS, MOST_STRIDE_BYTES, boxes
 from weft.runtime.arguments import HOST, array
 from weft.runtime.descriptor import MOST_DIMS, Descriptor, Mode, TensorMap
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
@@ -24,8 +24,6 @@ from weft.runtime.tensormap import Im2Col, Spec
 
 MOST_EXTENT = (1 << 31) - 1
 """Maximum extent. The hardware's limit is 2**32, but kernels use int32 extents."""
-MOST_PIXELS = 256
-"""Maximum pixels of an im2col box. The hardware's limit is 1024, but a box of an NVMMASharedLayout has at most 256 rows."""
 # The maximum traversal stride (CUDA Driver API, cuTensorMapEncodeIm2col, elementStrides).
 MOST_STEP = 8
 # Range of im2col corner offsets by the number of spatial dimensions: the hardware packs all of them into 32 bits.
@@ -96,16 +94,16 @@ def _check_strides(shape: Sequence[int], strides: Sequence[float], size: int) ->
             raise fail(errors.DESCRIPTOR_OUTER_STRIDE, dim=dim, nbytes=nbytes, count=GRANULE // size)
 
 
-def tiled(tensor: Tensor, block_shape: Sequence[int], layout: Any, padding: str) -> TensorMap:
-    """The tiled tensor map: TMA copies blocks of the tensor's rank.
+def tiled(tensor: Tensor, block_shape: Sequence[int], layout: Any, padding: str, rounds: bool = False) -> TensorMap:
+    """The tiled tensor map: TMA copies blocks of the tensor's rank, and with `rounds` rounds float32 to tf32.
 
-    Raises LaunchError: descriptor-block-rank, -layout, -fp4, -fp4-step, -padding, -padding-nan; LayoutError if block and
-    layout do not match (see `weft.layout.shared.tma.check`).
+    Raises LaunchError: descriptor-block-rank, -layout, -fp4, -fp4-step, -padding, -padding-nan, -round; LayoutError if block
+    and layout do not match (see `weft.layout.shared.tma.check`).
     """
     block, rank = tuple(map(index, block_shape)), len(tensor.shape)
     if len(block) != rank:
         raise fail(errors.DESCRIPTOR_BLOCK_RANK, block=list(block), got=len(block), shape=list(tensor.shape), rank=rank)
-    return _tensor_map(tensor, block, layout, padding, "tiled")
+    return _tensor_map(tensor, block, layout, padding, rounds, "tiled")
 
 
 def im2col(
@@ -116,6 +114,7 @@ def im2col(
     element_strides: Sequence[int] | None,
     lower: Sequence[int] | None,
     upper: Sequence[int] | None,
+    rounds: bool = False,
 ) -> TensorMap:
     """The im2col tensor map: TMA copies [pixels, channels] of a tensor of N, spatial dimensions and C.
 
@@ -138,7 +137,7 @@ def im2col(
     steps = (1,) * rank if element_strides is None else tuple(map(index, element_strides))
     if len(steps) != rank or steps[-1] != 1 or not all(1 <= step <= MOST_STEP for step in steps):
         raise fail(errors.DESCRIPTOR_IM2COL_STEPS, steps=list(steps), rank=rank, example=[1] * rank)
-    return _tensor_map(tensor, block, layout, padding, "im2col", Im2Col(corners[0], corners[1], steps))
+    return _tensor_map(tensor, block, layout, padding, rounds, "im2col", Im2Col(corners[0], corners[1], steps))
 
 
 def _corner(name: str, corner: Sequence[int] | None, count: int) -> tuple[int, ...]:
@@ -159,7 +158,13 @@ def _corner(name: str, corner: Sequence[int] | None, count: int) -> tuple[int, .
 
 
 def _tensor_map(
-    tensor: Tensor, block: tuple[int, ...], layout: Any, padding: str, mode: Mode, im2col: Im2Col | None = None
+    tensor: Tensor,
+    block: tuple[int, ...],
+    layout: Any,
+    padding: str,
+    rounds: bool,
+    mode: Mode,
+    im2col: Im2Col | None = None,
 ) -> TensorMap:
     dtype = tensor.dtype
     if not isinstance(layout, NVMMASharedLayout):
@@ -173,12 +178,14 @@ def _tensor_map(
         raise fail(
             errors.DESCRIPTOR_FP4, layout=layout, what=_NAMES.get(dtype, dtype) if mode == "tiled" else f"mode {mode}"
         )
-    box = boxes(block, layout, 8 * ITEMSIZE[dtype]).box
+    if rounds and dtype != "float32":
+        raise fail(errors.DESCRIPTOR_ROUND, dtype=_NAMES.get(dtype, dtype))
+    box = boxes(block, layout, 8 * ITEMSIZE[dtype], im2col=mode == "im2col").box
     if layout.fp4_padded:
         _check_fp4(tensor, box)
     spec = Spec(
         tensor.pointer, dtype, tensor.shape, tensor.stride_bytes, box, layout.swizzle_byte_width, padding, im2col,
-        row_bytes=block[-1] * ITEMSIZE[dtype], fp4=layout.fp4_padded,
+        row_bytes=block[-1] * ITEMSIZE[dtype], fp4=layout.fp4_padded, rounds=rounds,
     )  # fmt: skip
     kind = Descriptor(dtype, len(tensor.shape), block, layout, mode)
     return TensorMap(kind, spec, tensor.strides, tensor.device, of_torch=tensor.of_torch)

@@ -51,16 +51,18 @@ def _replaceable(cls: D) -> D:
 class TensorDescriptor(HostDescriptor):
     """A tensor in global memory, of which TMA copies blocks.
 
-    `TensorDescriptor(base, shape, strides, block_shape, layout, padding="zero")` describes a tensor at the address of the array
-    `base`, with `strides` in elements; `from_tensor` describes the array itself. Blocks have the tensor's rank, their sizes are
-    powers of two, and `layout`, an `NVMMASharedLayout`, is their layout in shared memory. Out-of-bounds elements are read as
-    zero, or as NaN with `padding="nan"`, and are never written.
+    `TensorDescriptor(base, shape, strides, block_shape, layout, padding="zero", round_f32_to_tf32=False)` describes a tensor at
+    the address of the array `base`, with `strides` in elements; `from_tensor` describes the array itself. Blocks have the
+    tensor's rank, their sizes are powers of two, and `layout`, an `NVMMASharedLayout`, is their layout in shared memory.
+    Out-of-bounds elements are read as zero, or as NaN with `padding="nan"`, and are never written. With `round_f32_to_tf32`
+    loads round float32 elements to the nearest tf32, ties to even.
 
     A block of one row, [1, C], is for Blackwell's gather and scatter of rows. In a layout with `fp4_padded`, bytes are pairs of
     fp4, which Blackwell's TMA expands to twice the size in shared memory, in rows of 64 bytes.
 
-    Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `dtype`, `mode`; `dataclasses.replace` returns a
-    descriptor with other values. For `kernel.warmup`, a `MockTensor` or a dtype's name stands for `base`.
+    Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `round_f32_to_tf32`, `dtype`, `mode`;
+    `dataclasses.replace` returns a descriptor with other values. For `kernel.warmup`, a `MockTensor` or a dtype's name stands
+    for `base`.
 
     Raises LaunchError: descriptor-* (see `weft.errors.asynchronous`), LayoutError if block and layout do not match.
     """
@@ -75,20 +77,23 @@ class TensorDescriptor(HostDescriptor):
         block_shape: Sequence[int],
         layout: Any,
         padding: str = "zero",
+        round_f32_to_tf32: bool = False,
     ) -> None:
-        super().__init__(base, _tensor_map(base, shape, strides, block_shape, layout, padding))
+        super().__init__(base, _tensor_map(base, shape, strides, block_shape, layout, padding, bool(round_f32_to_tf32)))
 
     @staticmethod
-    def from_tensor(tensor: Any, block_shape: Sequence[int], layout: Any, padding: str = "zero") -> TensorDescriptor:
+    def from_tensor(
+        tensor: Any, block_shape: Sequence[int], layout: Any, padding: str = "zero", round_f32_to_tf32: bool = False
+    ) -> TensorDescriptor:
         """The descriptor of a whole array of PyTorch, NumPy, CuPy, or any library with DLPack. Raises as the class does."""
         try:
             tensor_map = _known[
                 tensor.data_ptr(), tensor.get_device(), tensor.dtype, tensor.shape, tensor.stride(), tuple(block_shape),
-                layout, padding,
+                layout, padding, round_f32_to_tf32,
             ]  # fmt: skip
         except (AttributeError, KeyError, TypeError):
             # A new descriptor, not a PyTorch tensor, or an unhashable argument: the checked path handles all of these.
-            return TensorDescriptor(tensor, *_extents(tensor), block_shape, layout, padding)
+            return TensorDescriptor(tensor, *_extents(tensor), block_shape, layout, padding, round_f32_to_tf32)
         return _descriptor(tensor, tensor_map)
 
     @staticmethod
@@ -109,7 +114,7 @@ class TensorDescriptor(HostDescriptor):
         if layout is None:
             layout = NVMMASharedLayout.get_default_for(block_shape, _Element(8 * view.dtype.itemsize))
         return _descriptor(
-            array, _tensor_map(array, *of_view(view), block_shape, layout, padding, argument.byte_offset)
+            array, _tensor_map(array, *of_view(view), block_shape, layout, padding, byte_offset=argument.byte_offset)
         )
 
 
@@ -135,10 +140,11 @@ class TensorDescriptorIm2Col(HostDescriptor):
         element_strides: Sequence[int] | None = None,
         pixel_box_lower_corner: Sequence[int] | None = None,
         pixel_box_upper_corner: Sequence[int] | None = None,
+        round_f32_to_tf32: bool = False,
     ) -> None:
         tensor = tensor_of(base, shape, strides)
         corners = (element_strides, pixel_box_lower_corner, pixel_box_upper_corner)
-        super().__init__(base, im2col(tensor, block_shape, layout, padding, *corners))
+        super().__init__(base, im2col(tensor, block_shape, layout, padding, *corners, bool(round_f32_to_tf32)))
 
     @staticmethod
     def from_tensor(
@@ -149,10 +155,14 @@ class TensorDescriptorIm2Col(HostDescriptor):
         element_strides: Sequence[int] | None = None,
         pixel_box_lower_corner: Sequence[int] | None = None,
         pixel_box_upper_corner: Sequence[int] | None = None,
+        round_f32_to_tf32: bool = False,
     ) -> TensorDescriptorIm2Col:
         """The descriptor of a whole array, as `TensorDescriptor.from_tensor`."""
         corners = (element_strides, pixel_box_lower_corner, pixel_box_upper_corner)
-        return TensorDescriptorIm2Col(tensor, *_extents(tensor), block_shape, layout, padding, *corners)
+        extents, strides = _extents(tensor)
+        return TensorDescriptorIm2Col(
+            tensor, extents, strides, block_shape, layout, padding, *corners, round_f32_to_tf32
+        )
 
     @property
     def element_strides(self) -> list[int]:
@@ -192,16 +202,16 @@ def _extents(tensor: Any) -> tuple[Any, Any]:
 
 def _tensor_map(
     base: Any, shape: Sequence[int], strides: Sequence[float], block_shape: Sequence[int], layout: Any, padding: str,
-    byte_offset: int = 0,
+    rounds: bool = False, byte_offset: int = 0,
 ) -> TensorMap:  # fmt: skip
     """The tensor map of a tensor, cached by content. The keys are the same as in `TensorDescriptor.from_tensor`."""
     tensor, block = tensor_of(base, shape, strides, byte_offset), tuple(block_shape)
     dtype = getattr(base, "dtype", tensor.dtype)
-    key = (tensor.pointer, tensor.device, dtype, tensor.shape, tensor.strides, block, layout, padding)
+    key = (tensor.pointer, tensor.device, dtype, tensor.shape, tensor.strides, block, layout, padding, rounds)
     try:
         return _known[key]
     except (KeyError, TypeError):
-        made = tiled(tensor, block, layout, padding)
+        made = tiled(tensor, block, layout, padding, rounds)
     if len(_known) >= _KEPT:
         _known.clear()
     _known[key] = made

@@ -166,6 +166,11 @@ class HostDescriptor:
         return self.tensor_map.spec.padding
 
     @property
+    def round_f32_to_tf32(self) -> bool:
+        """Whether loads round float32 elements to tf32."""
+        return self.tensor_map.spec.rounds
+
+    @property
     def mode(self) -> Mode:
         """'tiled' or 'im2col'."""
         return self.tensor_map.kind.mode

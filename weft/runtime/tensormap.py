@@ -27,6 +27,7 @@ _DATA_TYPES = {
 """The driver's names of element types. Signedness matters only to TMA reductions, which do not support 8 and 16-bit
 integers."""
 _FP4 = "16U4_ALIGN16B"
+_TF32 = "TFLOAT32"
 _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 # L2 promotion: the bytes that an L2 miss fetches from DRAM, by the bytes of a box's rows. For long rows the following boxes
 # fetch the rest anyway: measured on an H200, 256 bytes gain 1 % with rows of 256 and 512 bytes, and lose 0.5 to 0.7 % with rows
@@ -53,7 +54,8 @@ class Spec:
     `pointer`: address of element 0. `dtype`: canonical name. `strides`: in bytes, of all dimensions but the last. `box`:
     extents that one instruction copies, in elements (im2col: pixels and channels). `swizzle`: its span in bytes, 0 for none.
     `row_bytes`: size of a row of the whole block, which may consist of several boxes. `fp4`: each byte is a pair of fp4; the
-    driver counts single fp4 elements, and 8 bytes of them occupy 16 in shared memory (16U4_ALIGN16B).
+    driver counts single fp4 elements, and 8 bytes of them occupy 16 in shared memory (16U4_ALIGN16B). `rounds`: loads round
+    float32 to tf32.
     """
 
     pointer: int
@@ -66,6 +68,7 @@ class Spec:
     im2col: Im2Col | None = None
     row_bytes: int = 0
     fp4: bool = False
+    rounds: bool = False
 
 
 def encode(spec: Spec, into: int) -> None:
@@ -81,7 +84,7 @@ def encode(spec: Spec, into: int) -> None:
     # A tensor of one dimension has no outer stride, but the driver call takes an array, so it gets a dummy.
     strides = spec.strides or (ALIGNMENT,)
     rank, tensor = len(spec.shape), (spec.pointer, long_words(_elements(spec, spec.shape)), long_words(strides))
-    kind = _FP4 if spec.fp4 else _DATA_TYPES[spec.dtype]
+    kind = _FP4 if spec.fp4 else _TF32 if spec.rounds else _DATA_TYPES[spec.dtype]
     data_type = getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}")
     if spec.im2col is None:
         steps = words((1,) * rank)

@@ -243,10 +243,10 @@ def test_im2col():
 
 def test_im2col_of_too_many_pixels():
     k = tile_kernel()
-    desc, bar, smem = barrier_and_tile(k, shape=(512, 64), mode="im2col")
+    desc, bar, smem = barrier_and_tile(k, shape=(2048, 64), mode="im2col")
     zero = k.number(0)
     k.emit(tma.load_im2col, desc, bar, smem, None, zero, zero, zero, zero, k.number(0, int16), k.number(0, int16))
-    with pytest.raises(CompilationError, match="512 pixels") as caught:
+    with pytest.raises(CompilationError, match="2048 pixels") as caught:
         lowered(k)
     assert caught.value.code == "tma-im2col-pixels"
 

@@ -1,7 +1,7 @@
 """The split of a descriptor's block into TMA boxes, and the offset of each box in shared memory.
 
-A box has at most 256 elements in any dimension and, when swizzled, exactly the swizzle's width in its last. Its rows follow
-one another with the last dimension contiguous, so `NVMMASharedLayout` describes the boxes of a block together. Every box
+A tiled box has at most 256 elements in any dimension and, when swizzled, exactly the swizzle's width in its last. Its rows
+follow one another with the last dimension contiguous, so `NVMMASharedLayout` describes the boxes of a block together. Every box
 starts at a period of the swizzle: at a multiple of 8 rows of its width.
 """
 
@@ -29,6 +29,8 @@ GRANULE = 16
 FP4_GRANULE, FP4_ROW = 32, 64
 """With `fp4_padded`: the alignment of addresses and strides, and the bytes (two fp4 each) of a box's row, of which extents and
 the columns at which requests start are multiples."""
+MOST_PIXELS = 1024
+"""The pixels of an im2col box (CUDA driver API, cuTensorMapEncodeIm2col, pixelsPerColumn)."""
 MOST_STRIDE_BYTES = 1 << 40
 """The exclusive limit of strides, in bytes."""
 
@@ -84,12 +86,17 @@ def _tile(block_shape: Sequence[int], layout: NVMMASharedLayout) -> Sequence[int
     return layout.ROWS * blocks, *others
 
 
-def boxes(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int, part: Slice | None = None) -> Boxes:
+def boxes(
+    block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int, part: Slice | None = None, im2col: bool = False
+) -> Boxes:
     """The boxes of a descriptor's block, in memory order; offsets count from the tile that the block is a `part` of, if it is
-    one (`writes_slice`). Raises as `check` does."""
+    one (`writes_slice`). An `im2col` box has up to `MOST_PIXELS` rows, which follow one another in memory like those of tiled
+    boxes of fewer rows. Raises as `check` does."""
     check(block_shape, layout, bits)
     own = part_of_block(layout.cga, block_shape)
     box = layout.box(own)
+    if im2col:
+        box = (min(own[0], MOST_PIXELS), *box[1:])
     box_bytes = prod(box) * layout.element_bytes
     # The slowest dimension first, as `product` counts.
     dims = layout.box_order[::-1]

@@ -71,4 +71,5 @@ def _requests(load: Op) -> int:
     """The number of TMA instructions of a load: one per box."""
     d = load.operand("desc")
     assert d is not None and isinstance(d.type, DescriptorType) and isinstance(d.type.layout, NVMMASharedLayout)
-    return len(boxes(d.type.block_shape, d.type.layout, d.type.element.bits).placements)
+    im2col = d.type.mode == "im2col"
+    return len(boxes(d.type.block_shape, d.type.layout, d.type.element.bits, im2col=im2col).placements)

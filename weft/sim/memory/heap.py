@@ -48,6 +48,7 @@ class TensorMap:
     For im2col mode (a tensor of N, spatial dimensions and C; a block of pixels by channels): `lower` and `upper` are the
     corners of the bounding box relative to the first and the last pixel of each spatial dimension, `steps` the traversal
     strides, one for each dimension of the tensor. `maker`: the operation that made the descriptor on the device, if any.
+    `rounds`: loads round float32 to tf32.
     """
 
     buffer: Buffer
@@ -63,6 +64,7 @@ class TensorMap:
     steps: tuple[int, ...] = ()
     address: int = 0
     maker: Op | None = None
+    rounds: bool = False
 
 
 @dataclass(slots=True, eq=False)

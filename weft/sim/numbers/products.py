@@ -12,12 +12,19 @@ from weft.ir.core import Op
 from weft.ir.types import DType, float16, float32
 from weft.layout.distributed.fragments import K_BITS
 from weft.sim.machine.barriers import Agent
-from weft.sim.machine.data import Array, Data
+from weft.sim.machine.data import Array, Data, arange, where
 from weft.sim.numbers import arithmetic as numbers
 from weft.sim.numbers.tensor_core import FP8, FULL, Precision, accumulate
 
 TF32_MASK = np.uint32(0xFFFFE000)
 """The bits of a float32 that the tensor core reads as tf32: sign, exponent and ten bits of mantissa."""
+
+
+def tf32_rounded(bits: Array) -> Array:
+    """The bits of float32 numbers rounded to the nearest tf32, ties to even. Infinities and NaNs stay."""
+    exponent = np.uint32(0x7F800000)
+    nearest = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & TF32_MASK
+    return where(bits & exponent == exponent, bits, nearest)
 
 
 def multiply(a: Array, b: Array, acc: Array | None, left: DType, right: DType, result: DType, chunk: int = 0) -> Array:
@@ -49,8 +56,8 @@ def multiply_sync(a: Array, b: Array, acc: Array, left: DType, right: DType, res
     """
     if not left.is_fp8():
         return multiply(a, b, acc, left, right, result)
-    k = np.arange(a.shape[-1])
-    order = k[np.lexsort((k, k % 4 >= 2, k // (K_BITS // left.bits)))]
+    k = arange(a.shape[-1])
+    order: Array = k[np.lexsort((k, k % 4 >= 2, k // (K_BITS // left.bits)))]
     x, y = (operand(part, element) for part, element in ((a[..., order], left), (b[..., order, :], right)))
     return multiply(x, y, acc, float16, float16, result)
 

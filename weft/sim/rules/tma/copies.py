@@ -40,6 +40,7 @@ from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.tracks import THREADS, Touch, Way
 from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
+from weft.sim.numbers.products import tf32_rounded
 from weft.sim.rule import rule
 from weft.sim.rules.mbarrier import barrier_at, holds, peer
 from weft.sim.rules.tma import descriptors
@@ -169,6 +170,8 @@ class Request:
         element = self.map.element
         fill = numpy_dtype(element).type(np.nan if self.map.padding == "nan" and element.is_floating() else 0)
         found = self.task.machine.heap.read(self.access, self.sources)
+        if self.map.rounds:
+            found = tf32_rounded(found)
         if found.shape == self.shape:
             return found
         out = np.full(self.shape, bits_of(np.asarray(fill)), bits_dtype(element.itemsize))
@@ -232,7 +235,7 @@ def _place(task: Task, op: Op, handle: Handle) -> Place:
 def _boxes_place(t: DescriptorType, boxes: tma.Boxes, base: int, granule: int, thread: int, rank: int) -> Place:
     """The place of a descriptor's block whose boxes are at byte offsets from `base`."""
     assert isinstance(t.layout, NVMMASharedLayout)
-    split = tma_layout.boxes(t.block_shape, t.layout, t.element.bits)
+    split = tma_layout.boxes(t.block_shape, t.layout, t.element.bits, im2col=t.mode == "im2col")
     first = part_start(t.layout.cga, t.block_shape, rank)
     lines = box_lines(split.box, t.layout, t.element.itemsize).reshape(split.box)
     elements, mine = np.zeros(t.block_shape, np.int64), np.zeros(t.block_shape, bool)

@@ -56,7 +56,7 @@ def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
     assert isinstance(d.layout, NVMMASharedLayout)
     handle = op.operand("handle")
     assert handle is not None
-    split = tma_layout.boxes(d.block_shape, d.layout, d.element.bits, slice_of(lo, handle))
+    split = tma_layout.boxes(d.block_shape, d.layout, d.element.bits, slice_of(lo, handle), d.mode == "im2col")
     if d.mode == "im2col" and any(start[0] for start, _ in split.placements):
         raise fail(errors.IM2COL_PIXELS, loc=op.loc, pixels=d.block_shape[0], limit=split.box[0])
     return {**op.attrs, "boxes": tuple([(start, offset) for start, offset in split.placements])}
