@@ -185,7 +185,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: tmem().slice(32, 64),
         ("slice of elements 32 to 96 along dimension 1", "between 0 and 64"),
     ),
-    "shared-slice-aligned": (lambda k: tmem().slice(16, 32), ("slice of 32 elements from 16 on",)),
+    "shared-slice-aligned": (lambda k: tmem().slice(16, 24), ("slice of 24 elements from 16 on",)),
     "shared-slice-stages": (lambda k: tmem([2, 4, 128, 64]).slice(0, 2, dim=1), ("the inner one of several",)),
     "shared-several-tiles": (lambda k: tmem([2, 128, 64]).load(), ("load of 'acc'", "holds several tiles")),
     "shared-store": (

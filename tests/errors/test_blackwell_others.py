@@ -90,8 +90,18 @@ OTHERS: dict[str, tuple[str, Any, str]] = {
     ),
     "elements of scales": (
         "tmem-element",
-        lambda k: tmem((128, 4), gl.int8, SCALES),
+        lambda k: tmem((128, 4), gl.int16, SCALES),
         "gl.uint8 (powers of two) or gl.float8e4nv",
+    ),
+    "elements of a padded operand": (
+        "tmem-element",
+        lambda k: tmem((128, 64), gl.float16, TensorMemoryLayout([128, 64], fp4_padded=True)),
+        "gl.uint8, two elements of e2m1 in each",
+    ),
+    "bytes that are no scales": (
+        "tcgen05-scale-types",
+        lambda k: scaled(a_scale=tmem((128, 4), gl.int8, SCALES), b_scale=tmem((64, 4), gl.int8, SCALES)),
+        "does not scale e4m3 by 'acc' (an int8 tensor memory buffer [128, 4])",
     ),
     "a store that no instruction does": (
         "tmem-access",

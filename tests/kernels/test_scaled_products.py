@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -108,6 +109,53 @@ def test_products(run, rng, left, right):
     x, y = a.values(), b.values()
     bound = np.abs(x) @ np.abs(y).T * 2.0**-24 * (k // 32)
     assert (np.abs(out - x @ y.T) <= bound).all()
+
+
+@weft.jit
+def padded_in_tensor_memory(a, b, out, b_type: gl.constexpr, start: gl.constexpr):
+    """a of e2m1, 128 by 128, at columns `start` of a wider operand in tensor memory; all scales are 2 ** (row % 4)."""
+    codes = allocate_tensor_memory(gl.uint8, [128, 256], TensorMemoryLayout([128, 256], col_stride=1))
+    where: gl.constexpr = codes.get_reg_layout()
+    row = gl.arange(0, 128, gl.SliceLayout(1, where))[:, None]
+    column = gl.arange(0, 256, gl.SliceLayout(0, where))[None, :] - 2 * start
+    inside = (column >= 0) & (column < 128)
+    pair = gl.load(a + row * 64 + column // 2, mask=inside, other=0)
+    # The other bits of a byte do not count.
+    codes.store(gl.where(column % 2 == 0, pair & 15, pair >> 4) << 2 | 0xC3)
+    operand = codes.reinterpret(gl.uint8, [128, 128], TensorMemoryLayout([128, 128], fp4_padded=True)).slice(start, 64)
+    flat: gl.constexpr = gl.BlockedLayout([1, 4], [8, 4], [4, 1], [1, 0])
+    k = gl.arange(0, 128, gl.SliceLayout(1, flat))[:, None]
+    n = gl.arange(0, 64, gl.SliceLayout(0, flat))[None, :]
+    right_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([128, 64], b.dtype.element_ty)
+    right = gl.allocate_shared_memory(b.dtype.element_ty, [128, 64], right_layout, gl.load(b + k * 64 + n))
+    a_scale = allocate_tensor_memory(gl.uint8, [128, 4], TensorMemoryScalesLayout())
+    b_scale = allocate_tensor_memory(gl.uint8, [64, 4], TensorMemoryScalesLayout())
+    up: gl.constexpr = a_scale.get_reg_layout()
+    exponents = (127 + gl.arange(0, 128, gl.SliceLayout(1, up)) % 4).to(gl.uint8)
+    a_scale.store(exponents[:, None] + gl.zeros([128, 4], gl.uint8, up))
+    b_scale.store(gl.full([64, 4], 127, gl.uint8, b_scale.get_reg_layout()))
+    acc = allocate_tensor_memory(gl.float32, [128, 64], TensorMemoryLayout([128, 64], col_stride=1))
+    done = mbarrier.allocate_mbarrier()
+    mbarrier.init(done, count=1)
+    tcgen05_mma_scaled(operand, right, acc, a_scale, b_scale, "e2m1", b_type, use_acc=False, mbarriers=[done])
+    mbarrier.wait(done, 0)
+    c = acc.load()
+    i = gl.arange(0, 128, gl.SliceLayout(1, c.type.layout))[:, None]
+    j = gl.arange(0, 64, gl.SliceLayout(0, c.type.layout))[None, :]
+    gl.store(out + i * 64 + j, c)
+
+
+@pytest.mark.parametrize("start", [0, 64])
+def test_padded_fp4_in_tensor_memory(run, rng, start):
+    """One element of e2m1 in each byte, in bits 2 to 5."""
+    a = rng.integers(0, 256, (128, 64), np.uint8)
+    b = rng.integers(-8, 9, (128, 64)).astype(ml_dtypes.float8_e4m3fn)
+    out = poison((128, 64), np.float32)
+    run(padded_in_tensor_memory, (1,), a, b, out, "e4m3", start)
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codes = np.stack((a & 15, a >> 4), -1).reshape(128, 128)
+    left = values[codes & 7] * np.where(codes & 8, -1, 1) * 2.0 ** (np.arange(128) % 4)[:, None]
+    np.testing.assert_array_equal(out, left @ b.astype(np.float64))
 
 
 def _spread(rng: np.random.Generator, rows: int, k: int) -> Any:

@@ -228,3 +228,27 @@ def test_of_two_blocks(run, rng):
     args = described(a, [256, 64], rows), described(b, [64, 64], columns), described(c, [256, 64], rows)
     run(pairs, (1,), *args, 192, num_ctas=2)
     check(c, a, b)
+
+
+@weft.jit
+def columns_from_anywhere(src, out, start: gl.constexpr, length: gl.constexpr, stride: gl.constexpr):
+    """Adds 7 to columns that begin between the multiples of their number."""
+    memory = allocate_tensor_memory(src.dtype.element_ty, [128, 64], TensorMemoryLayout([128, 32], col_stride=stride))
+    layout: gl.constexpr = memory.get_reg_layout()
+    at = gl.arange(0, 128, gl.SliceLayout(1, layout))[:, None] * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))[None, :]
+    memory.store(gl.load(src + at))
+    part = memory.slice(start, length)
+    part.store(part.load() + 7)
+    gl.store(out + at, memory.load(layout))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stride", "start", "length"),
+    [(np.float32, 1, 13, 32), (np.float32, 1, 31, 2), (np.float16, 1, 6, 16), (np.float16, 2, 21, 8), (np.int8, 1, 20, 8)],
+)
+def test_columns_from_any_one_on(run, rng, dtype, stride, start, length):
+    src = rng.integers(0, 64, (128, 64)).astype(dtype)
+    out, expected = poison((128, 64), dtype), src.copy()
+    expected[:, start : start + length] += 7
+    run(columns_from_anywhere, (1,), src, out, start, length, stride)
+    np.testing.assert_array_equal(out, expected)

@@ -87,7 +87,37 @@ def test_reinterpretation(kernel, spelling):
     acc = allocate_tensor_memory(gl.float32, [128, 64], ACC)
     p = getattr(acc.slice(32, 32), spelling)(gl.float16, [128, 64], ACC)
     assert p.type == tensor_memory_descriptor_type(gl.float16, [128, 64], ACC)
-    assert kernel.last("tensor_memory.reinterpret").attrs == {"element": gl.float16, "shape": (128, 64), "layout": ACC}
+    wanted = {"element": gl.float16, "shape": (128, 64), "layout": ACC, "column": 0}
+    assert kernel.last("tensor_memory.reinterpret").attrs == wanted
+
+
+@pytest.mark.parametrize(
+    ("element", "stride", "start", "column"),
+    [(gl.float32, 1, 13, 13), (gl.float16, 1, 6, 3), (gl.float16, 2, 5, 5), (gl.int8, 1, 20, 5)],
+)
+def test_columns_from_any_one_on_are_a_tile_of_their_own(kernel, element, stride, start, column):
+    """They lie as a smaller tile does, also over the blocks of the layout."""
+    layout = TensorMemoryLayout([128, 32], col_stride=stride)
+    part = allocate_tensor_memory(element, [128, 128], layout).slice(start, 64)
+    assert part.type == tensor_memory_descriptor_type(element, [128, 64], layout, [128, 64])
+    assert kernel.last("tensor_memory.reinterpret").attrs["column"] == column
+
+
+@pytest.mark.parametrize(
+    ("shape", "block", "element", "start", "length", "dim"),
+    [
+        ([64, 128], [64, 64], gl.float32, 16, 32, 1),  # the right half stands in other lanes
+        ([256, 128], [128, 64], gl.float32, 16, 32, 1),  # 64 columns, the rows below, and then the others
+        ([128, 64], [128, 64], gl.float16, 3, 2, 1),  # in the middle of a column of 32 bits
+        ([128, 64], [128, 64], gl.float32, 0, 24, 1),
+        ([128, 64], [128, 64], gl.float32, 32, 64, 0),
+        ([2, 128, 64], [128, 64], gl.float32, 16, 32, 2),
+    ],
+)
+def test_other_parts_may_be_in_several_pieces(kernel, shape, block, element, start, length, dim):
+    memory = allocate_tensor_memory(element, shape, TensorMemoryLayout(block))
+    with mistake("shared-slice-aligned"):
+        memory.slice(start, length, dim)
 
 
 def test_what_is_not_given_stays(kernel):

@@ -79,13 +79,13 @@ def _tiles(found: Tracer, op: Op, handle: Value, number: int | None) -> None:
 
 
 def _reinterpret(found: Tracer, op: Op) -> None:
-    """The result starts at the handle's first column. It may extend past the handle's columns, but not past the allocation."""
+    """The result starts at one of the handle's columns. It may extend past the handle's columns, but not past the allocation."""
     (handle,) = op.uses
-    count = columns_of(op.result)
+    column, count = op.attrs["column"], columns_of(op.result)
 
     def onward(place: Place) -> Place:
-        end = columns_of(place.alloc.result)
-        return replace(place, end=min(place.first + count, end) if place.exact else end, own=False)
+        end, first = columns_of(place.alloc.result), place.first + column
+        return replace(place, first=first, end=min(first + count, end) if place.exact else end, own=False)
 
     found.set(op, handle, onward)
 

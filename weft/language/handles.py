@@ -88,10 +88,15 @@ class memory_handle(RuntimeValue):
         if first < 0 or count < 1 or first + count > size:
             raise fail(errors.SHARED_SLICE, start=first, end=first + count, dim=axis, got=name_of(self), size=size)
         if axis >= self.leading and (count & (count - 1) or first % count):
-            raise fail(errors.SHARED_SLICE_ALIGNED, start=first, length=count, dim=axis, got=name_of(self))
+            return self._unaligned(first, count, axis)
         if 0 < axis < self.leading and count != size:
             raise fail(errors.SHARED_SLICE_STAGES, start=first, length=count, dim=axis, got=name_of(self))
         return emit(self.SLICE, self, start=first, length=count, dim=axis)
+
+    def _unaligned(self, start: int, length: int, axis: int) -> Self:
+        """A part of a tile that begins between the multiples of its length, or whose length is no power of two. Raises
+        shared-slice-aligned."""
+        raise fail(errors.SHARED_SLICE_ALIGNED, start=start, length=length, dim=axis, got=name_of(self))
 
 
 def check_one_tile(what: str, handle: memory_handle) -> None:

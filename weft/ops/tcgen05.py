@@ -103,12 +103,18 @@ def fence(before: bool, reason: str = "") -> None:
 @op("tcgen05.issue", effects=(*A, B, ACC, *SCALES), needs="block", stage="lowered")
 def issue(
     a: Value, b: Value, acc: Value, a_scale: Value | None, b_scale: Value | None, use_acc: Value | None, pred: Value | None,
-    *, kind: Kind, left: Operand | None, right: Operand, steps: tuple[Step, ...], two_ctas: bool = False,
+    *, kind: Kind, left: Operand | None, right: Operand, steps: tuple[Step, ...], reuse: int = 1, two_ctas: bool = False,
 ) -> None:  # fmt: skip
     """The instructions of one MMA. `acc` and the scales are tensor memory addresses, and so is `a` if `left` is None.
 
     `left` and `right` describe the operands in shared memory. Steps that are the first along k for their columns obey
-    `use_acc`, the others accumulate."""
+    `use_acc`, the others accumulate. Each run of `reuse` steps reads the same tile of a, which the tensor core may keep in its
+    collector buffer (PTX ISA, tcgen05.mma, `.collector_usage`)."""
+    tiles = [step[1] for step in steps]
+    require(
+        len(tiles) % reuse == 0 and tiles == [tile for tile in tiles[::reuse] for _ in range(reuse)],
+        "runs of {} steps do not read the same tile of a", reuse,
+    )  # fmt: skip
     require(isinstance(b.type, SharedArrayType), "b is memory: {}", b.type)
     require(isinstance(a.type, SharedArrayType) == (left is not None), "a does not lie where it should: {}", a.type)
     for address in (acc, a_scale, b_scale, a if left is None else None):

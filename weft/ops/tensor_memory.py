@@ -57,9 +57,13 @@ def slice(handle: Value, start: int, length: int, dim: int) -> Type:
 
 
 @op("tensor_memory.reinterpret", stage="tile", removed_by=LOWER)
-def reinterpret(handle: Value, element: DType, shape: tuple[int, ...], layout: TensorLayout) -> Type:
-    """The columns from the handle on as another type. They may extend past the handle's; an access there may fail."""
+def reinterpret(
+    handle: Value, element: DType, shape: tuple[int, ...], layout: TensorLayout, column: int = 0
+) -> Type:  # fmt: skip
+    """The columns as another type, from `column` past the handle's first one on. They may extend past the handle's; an access
+    there may fail."""
     tensor_memory(handle)
+    require(column >= 0, "a column of the handle, not {}", column)
     require(len(shape) >= 2, "a shape of at least two dimensions, not {}", shape)
     return TensorType(element, shape, layout, shape[-2:])
 

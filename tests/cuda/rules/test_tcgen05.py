@@ -13,6 +13,7 @@ from weft.ir.types import ScalarType, float16, int1, int32
 from weft.layout.tensor_cores.shared_operands import Operand
 from weft.layout.tensor_cores.tcgen05 import instruction_descriptor
 from weft.ops import arith, control, mbarrier, tcgen05, tma
+from weft.ops.check import TypingError
 
 ARCH = "sm_100a"
 LEFT, RIGHT = Operand(128, False, 16, 1024, ()), Operand(128, True, 8192, 1024, ())
@@ -113,6 +114,23 @@ def test_the_first_steps_along_k_obey_the_condition():
         k, acc, a, b = kernel()
         product(k, a, b, acc, k.params[1], steps=((*STEPS[0][:3], first, *STEPS[0][4:]),))
         assert f"u, {text});" in lines(k.done())
+
+
+@pytest.mark.parametrize(("reuse", "usages"), [(2, ["fill", "lastuse"] * 2), (4, ["fill", "use", "use", "lastuse"])])
+def test_a_tile_of_a_stays_in_the_collector(reuse, usages):
+    steps = tuple([(64 * i, 32 * (i // reuse), 2048 * i, True, DENSE, 0, 0) for i in range(4)])
+    k, acc, a, b = kernel()
+    product(k, a, b, acc, k.params[1], steps=steps, reuse=reuse)
+    func = k.done()
+    assert f"0x8410010u, more, r % {reuse});" in branch(func)
+    ptx = compiled(func, ARCH).ptx
+    assert re.findall(r"tcgen05\.mma\.\S*::f16\.collector::a::(\w+) ", ptx) == usages
+
+
+def test_the_steps_of_a_run_read_the_same_tile():
+    k, acc, a, b = kernel()
+    with pytest.raises(TypingError, match="runs of 2 steps do not read the same tile of a"):
+        product(k, a, b, acc, reuse=2)
 
 
 def scaled(kind: str, steps: int = 4, two_ctas: bool = False) -> Func:

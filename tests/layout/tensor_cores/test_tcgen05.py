@@ -137,6 +137,23 @@ def test_left_operands_in_tensor_memory(types):
     assert [step[1] for step in plan.steps] == [0, 8, 32, 40, 16, 24, 48, 56]
 
 
+@pytest.mark.parametrize("rows", [128, 256])
+def test_blocks_side_by_side_read_each_tile_of_a_in_turn(rows):
+    """Three properties: runs of equal tiles of a, in the order of k in each block, and the first step of each block first."""
+    a, b = default([rows, 64], 16), default([64, 128], 16)
+    plan = check(a, b, accumulator([rows, 128], [128, 32]), ("f16", "f16", "f32"))
+    tiles = [step[1] for step in plan.steps]
+    assert plan.reuse == 4 and len(tiles) == 4 * 4 * rows // 128
+    assert tiles == [tile for tile in dict.fromkeys(tiles) for _ in range(4)]
+    for block in {step[0] for step in plan.steps}:
+        assert [step[3] for step in plan.steps if step[0] == block] == [True, False, False, False]
+
+
+def test_blocks_of_64_rows_read_a_on_their_own():
+    plan = check(default([64, 64], 16), default([64, 256], 16), accumulator([64, 256], [64, 64]), ("f16", "f16", "f32"))
+    assert plan.reuse == 1 and [step[3] for step in plan.steps] == [True, False, False, False] * 4
+
+
 @pytest.mark.parametrize("types", TYPES)
 def test_left_operands_of_64_rows_in_tensor_memory(types):
     bits = BITS[types[0]]

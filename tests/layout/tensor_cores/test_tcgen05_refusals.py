@@ -181,10 +181,15 @@ def test_refusals_of_scaled_products():
     padded = default([128, 64], 8, fp4_padded=True)
     assert "a is e4m3, read without padding" in scaled_refusal(a=padded)[0]
     tensor = whole(TensorMemoryLayout([128, 64]), (128, 64))
-    assert (
-        "in tensor memory beside another"
-        in scaled_refusal(("e2m1", "e4m3"), a=tensor, types=("u8", "f8e4m3", "f32"))[0]
+    reason, fix = scaled_refusal(("e2m1", "e4m3"), a=tensor, types=("u8", "f8e4m3", "f32"))
+    assert "a is e2m1, read padded, but lies in TensorMemoryLayout([128, 64])" in reason
+    assert fix == (
+        "store [128, 128] bytes, an element in each, and reinterpret it as [128, 64] in "
+        "TensorMemoryLayout([128, 64], col_stride=1, fp4_padded=True)"
     )
+    tensor = whole(TensorMemoryLayout([128, 64], fp4_padded=True), (128, 64))
+    assert "a is e4m3, read without padding" in scaled_refusal(a=tensor)[0]
+    assert "no 128 rows of 32 elements" in refused(a=tensor, types=("u8", "u8", "i32"), b=default([64, 64], 8))[0]
     half = accumulator([64, 64])
     assert "128 rows of each block, not 64" in scaled_refusal(a=default([64, 64], 8), acc=half)[0]
     assert (

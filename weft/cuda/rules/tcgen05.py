@@ -29,23 +29,35 @@ def cta_group(two_ctas: bool) -> tuple[str, str]:
     return ("cta_group::2", "_pair") if two_ctas else ("cta_group::1", "")
 
 
-def _mma_piece(name: str, kind: Kind, group: str, in_tensor: bool) -> Piece:
+def _mma_piece(name: str, kind: Kind, group: str, in_tensor: bool, reuse: int) -> Piece:
     """`name(acc, a, b, what, add)`, with scales `name(acc, a, b, what, a_scale, b_scale, add)`.
 
-    If `add` is false, the accumulator is overwritten. `a` is a matrix descriptor or a tensor memory address."""
+    If `add` is false, the accumulator is overwritten. `a` is a matrix descriptor or a tensor memory address. With `reuse` above
+    1 the last parameter is the instruction's number in a run of so many that read the same tile of a. The first one fills the
+    collector buffer, and the last one releases it (PTX ISA, tcgen05.mma, `.collector_usage`)."""
     taken = KINDS[kind].scales
     scaled, scaling = taken > 0, f".block_scale.scale_vec::{taken}X" if taken else ""
     left, place, letter = ("int a", "[%1]", "r") if in_tensor else ("u64 a", "%1", "l")
     parameters = ["int acc", left, "u64 b", "u32 what", *["int a_scale", "int b_scale"] * scaled, "bool add"]
+    parameters += ["int turn"] * (reuse > 1)
     scales = ", [%4], [%5]" * scaled
     operands = ['"r"(acc)', f'"{letter}"(a)', '"l"(b)', '"r"(what)', *['"r"(a_scale)', '"r"(b_scale)'] * scaled]
     operands.append('"r"((int)add)')
-    return Piece(
-        f"DEV void {name}({', '.join(parameters)}) {{\n"
-        f'  asm volatile("{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{len(operands) - 1}, 0;\\n"\n'
-        f'    "tcgen05.mma.{group}.kind::{kind}{scaling} [%0], {place}, %2, %3{scales}, add;\\n}}"\n'
-        f'    :: {", ".join(operands)} : "memory"); }}'
-    )
+
+    def instruction(collector: str) -> str:
+        return (
+            f'asm volatile("{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{len(operands) - 1}, 0;\\n"\n'
+            f'    "tcgen05.mma.{group}.kind::{kind}{scaling}{collector} [%0], {place}, %2, %3{scales}, add;\\n}}"\n'
+            f'    :: {", ".join(operands)} : "memory");'
+        )
+
+    if reuse == 1:
+        body = [instruction("")]
+    else:
+        # The turn is a constant once the loop over the instructions is unrolled.
+        fill, use, last = (instruction(f".collector::a::{usage}") for usage in ("fill", "use", "lastuse"))
+        body = [f"if (turn == 0) {fill}", *[f"else if (turn < {reuse - 1}) {use}"] * (reuse > 2), f"else {last}"]
+    return Piece("\n  ".join([f"DEV void {name}({', '.join(parameters)}) {{", *body]) + " }")
 
 
 @elects(tcgen05.issue)
@@ -54,8 +66,9 @@ def _issue(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     assert a is not None and b is not None and acc is not None
     left, right, kind = op.attrs["left"], op.attrs["right"], op.attrs["kind"]
     group, pair = cta_group(op.attrs["two_ctas"])
-    name = f"tcgen05_mma_{kind}{'_ta' * (left is None)}{pair}"
-    e.pieces.define(name, _mma_piece(name, kind, group, left is None))
+    reuse: int = op.attrs["reuse"]
+    name = f"tcgen05_mma_{kind}{'_ta' * (left is None)}{pair}{f'_reuse{reuse}' if reuse > 1 else ''}"
+    e.pieces.define(name, _mma_piece(name, kind, group, left is None, reuse))
     columns: list[IndexTable] = list(zip(*op.attrs["steps"], strict=True))
     into, at_a, at_b, first, what, at_a_scale, at_b_scale = columns
     matrices = [] if left is None else [_Matrix(e, "left", e.at(a), descriptor_bits(left), at_a)]
@@ -69,7 +82,10 @@ def _issue(e: Emitter, op: Op, last: bool) -> list[Repeated]:
             _instruction_descriptor(e, what, index),
             *(_moved(e, scale, table, index) for scale, table in scales),
         ]
-        return f"{name}({', '.join([*operands, _add_argument(e, first, index, use_acc)])});"
+        operands.append(_add_argument(e, first, index, use_acc))
+        if reuse > 1:
+            operands.append(str(index % reuse) if isinstance(index, int) else f"{index} % {reuse}")
+        return f"{name}({', '.join(operands)});"
 
     return [*(_once(matrix.start) for matrix in matrices), (len(first), text)]
 

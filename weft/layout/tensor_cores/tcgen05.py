@@ -1,7 +1,7 @@
 """Plans of tcgen05 MMAs (Blackwell) as instructions.
 
-An MMA is split into instructions by the blocks of the accumulator's layout, and along k into 256 bits each. A plan describes
-one block. In a pair of blocks (cta_group::2) the first block issues the instruction: it counts the rows of both, and each block
+An MMA is split into instructions by the blocks of the accumulator's layout, and along k into 256 bits each. Instructions that
+read the same tile of a follow each other, so that the tensor core keeps it in its collector buffer. A plan describes one block. In a pair of blocks (cta_group::2) the first block issues the instruction: it counts the rows of both, and each block
 holds half of the columns of b. (PTX ISA, tcgen05: "Matrix Shape", "Shared memory descriptor", "Data Path Layout Organization",
 "Block Scaling for tcgen05.mma.sync".)
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import product, zip_longest
 
 from weft.layout.base import Unreadable
 from weft.layout.cluster import BLOCK
@@ -58,12 +58,14 @@ EITHER_WAY = (8, 16)
 
 @dataclass(frozen=True, slots=True)
 class MmaPlan:
-    """The instructions of an MMA, as `tcgen05.issue` takes them; `left` is None if a is in tensor memory."""
+    """The instructions of an MMA, as `tcgen05.issue` takes them; `left` is None if a is in tensor memory. Each run of `reuse`
+    steps reads the same tile of a."""
 
     kind: Kind
     left: Operand | None
     right: Operand
     steps: tuple[Step, ...]
+    reuse: int
 
 
 def descriptor_bits(operand: Operand) -> int:
@@ -197,18 +199,19 @@ class _Product:
         majors = left_operand is not None and left_operand.transposed, right_operand.transposed
         accumulator = TensorPlaces(self._acc, COLUMN_BITS // self._layout.col_stride)
         a_scales, b_scales = self._scales(rows, columns)
-        steps: list[Step] = []
+        reuse, ks = len(columns) if self._m == LANES else 1, range(self._k // self._row.k)
+        # Tiles of 64 rows stand in different lanes, between which the collector buffer does not serve.
+        order = product(ks, range(len(columns))) if reuse > 1 else ((k, j) for j in range(len(columns)) for k in ks)
+        inner, steps = list(order), list[Step]()
         for i, row in enumerate(rows):
-            for j, column in enumerate(columns):
-                start = accumulator.address(row, column)
-                for k in range(self._k // self._row.k):
-                    (a_scale, a_id), (b_scale, b_id) = a_scales[i][k], b_scales[j][k]
-                    descriptor = self._descriptor(majors, (a_id, b_id))
-                    steps.append((start, at_a[i][k], at_b[j][k], k == 0, descriptor, a_scale, b_scale))
+            for k, j in inner:
+                (a_scale, a_id), (b_scale, b_id) = a_scales[i][k], b_scales[j][k]
+                start, descriptor = accumulator.address(row, columns[j]), self._descriptor(majors, (a_id, b_id))
+                steps.append((start, at_a[i][k], at_b[j][k], k == 0, descriptor, a_scale, b_scale))
         if left_operand is None and any((acc ^ at) // LANE for acc, at, *_ in steps):
             reason = f"of {self._m} rows each, a and the accumulator begin in other lanes of every 32"
             return Unreadable(reason, "give both layouts blocks of all columns, and slice neither beyond them")
-        return MmaPlan(self._kind, left_operand, right_operand, tuple(steps))
+        return MmaPlan(self._kind, left_operand, right_operand, tuple(steps), reuse)
 
     def _descriptor(self, majors: tuple[bool, bool], scale_ids: tuple[int, int]) -> int:
         m = self._m * (2 if self._pair else 1)
@@ -234,8 +237,10 @@ class _Product:
         side = self._a
         if isinstance(side, SharedSide):
             return self._memory(side, 1, blocks)
-        layout, step = side.layout, K_BITS // self._row.bits
-        rows, columns = layout.block if isinstance(layout, TensorMemoryLayout) and layout.col_stride == 1 else (0, 0)
+        step = K_BITS // self._row.bits // (2 if padded(side) else 1)
+        layout, readable = side.layout, self._scaled is not None or not padded(side)
+        packed = isinstance(layout, TensorMemoryLayout) and layout.col_stride == 1 and readable
+        rows, columns = layout.block if packed else (0, 0)
         if self._pair and self._m != LANES:
             return Unreadable(
                 f"a is in tensor memory, but {self._m} rows of each of two blocks", "keep a in shared memory"

@@ -10,6 +10,7 @@ from typing import Literal
 
 from weft.layout.base import Unreadable
 from weft.layout.tensor_cores.shared_operands import PAD_BIT, SharedSide
+from weft.layout.tensor_memory.layouts import LANES, TensorMemoryLayout
 from weft.layout.tensor_memory.load_store import TensorSide
 
 Kind = Literal["f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"]
@@ -113,14 +114,16 @@ def scaled_kind(
             reason = f"{name} is said to be {form}, but its elements are {code}"
             return Unreadable(reason, f"pass memory of {MEMORY[form]}")
         wide = form == "e2m1" and kind == "mxf8f6f4"
-        if wide and isinstance(side, TensorSide):
-            return Unreadable(f"{name} is e2m1 in tensor memory beside another format", f"keep {name} in shared memory")
         if padded(side) != wide:
             more = ", fp4_padded=True" if wide else ""
             reason = f"{name} is {form}, read {'padded' if wide else 'without padding'}, but lies in {side.layout}"
-            return Unreadable(
-                reason, f"allocate it in NVMMASharedLayout.get_default_for({list(side.tile)}, dtype{more})"
-            )
+            fix = f"allocate it in NVMMASharedLayout.get_default_for({list(side.tile)}, dtype{more})"
+            if isinstance(side, TensorSide):
+                rows, columns = side.shape
+                bytes_of = f"store [{rows}, {2 * columns}] bytes, an element in each, and " if wide else ""
+                layout = f"TensorMemoryLayout({[min(rows, LANES), columns]}, col_stride=1{more})"
+                fix = f"{bytes_of}reinterpret it as {list(side.shape)} in {layout}"
+            return Unreadable(reason, fix)
     return kind
 
 
@@ -141,8 +144,9 @@ def _format_kind(scaled: Scaled, padding: bool, acc: str) -> Kind | Unreadable:
 
 
 def padded(side: SharedSide | TensorSide) -> bool:
-    """Whether the memory of an operand has 8 bytes of e2m1 in each 16."""
+    """Whether the memory of an operand of e2m1 is padded: 8 bytes in each 16 of shared memory, 4 bits in each byte of tensor
+    memory."""
     if isinstance(side, TensorSide):
-        return False
+        return isinstance(side.layout, TensorMemoryLayout) and side.layout.fp4_padded
     offsets = side.layout.to_linear(side.tile).columns["offset"]
     return len(offsets) > PAD_BIT and offsets[PAD_BIT] == 0

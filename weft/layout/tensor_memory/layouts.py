@@ -9,7 +9,7 @@ column, say), and an unused place repeats element 0. Leading dimensions of an al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from weft.errors import fail
@@ -55,6 +55,18 @@ class TensorLayout(TileLayout):
         """32-bit columns of one tile of elements of `bits` bits in each block."""
         return max(self.to_linear(shape).in_size(COLUMN) * bits // COLUMN_BITS, 1)
 
+    def column_step(self, tile: Sequence[int], count: int) -> int | None:
+        """How far apart neighbouring columns of a tile are in memory, in elements, if each run of `count` of them lies as a tile
+        of [rows, count] of its own; else None."""
+        if any(column for _, column in self.cga):
+            return None
+        whole, own = self.to_linear(tile), self.to_linear((tile[0], count))
+        columns = list(whole.bases(COLUMN))
+        apart = next((bit for bit, vector in enumerate(columns) if any(vector)), 0)
+        in_order = columns[apart : apart + log2(tile[1])] == _bits(1, 1, tile[1])
+        alike = own.bases(ROW) == whole.bases(ROW) and list(own.bases(COLUMN)) == columns[: apart + log2(count)]
+        return 1 << apart if in_order and alike else None
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TensorMemoryLayout(TensorLayout):
@@ -68,6 +80,10 @@ class TensorMemoryLayout(TensorLayout):
 
     `cga_layout` says how blocks of a cluster share the tile, as in other layouts; so does `cta_split_num`, over how many of
     them the rows and the columns are split (kept as `cga_layout`).
+
+    With `fp4_padded` it is an operand of e2m1 beside another format: a tile of [M, K / 2] bytes, each of which stands for two
+    elements and takes two bytes of tensor memory, one for each element, in bits 2 to 5. It is the `reinterpret` of a tile of
+    [M, K] bytes, through which it is written. (PTX ISA, tcgen05, packing formats of matrix A in tensor memory.)
     """
 
     block: Sequence[int]
@@ -75,6 +91,7 @@ class TensorMemoryLayout(TensorLayout):
     cga_layout: Sequence[Sequence[int]] | None = None
     two_ctas: bool = False  # pyright: ignore[reportIncompatibleMethodOverride] a field stands for the property
     cta_split_num: Sequence[int] | None = None
+    fp4_padded: bool = False
 
     def _complete(self) -> None:
         block = ints(self.block)
@@ -96,6 +113,12 @@ class TensorMemoryLayout(TensorLayout):
         """One vector per block bit, in block tiles."""
         return vectors(self.cga_layout or ())
 
+    @property
+    def unpadded(self) -> TensorMemoryLayout:
+        """The layout of the bytes of a tile with `fp4_padded`, of which there are twice as many columns."""
+        rows, columns = self.block
+        return replace(self, block=(rows, 2 * columns), fp4_padded=False)
+
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
         """The layout over all blocks of a cluster. Raises LayoutError (tmem-block-shape) for a tile not made of blocks."""
         part = block_shape(self.cga, shape)
@@ -110,7 +133,7 @@ class TensorMemoryLayout(TensorLayout):
             lanes, along = [*down, (0, columns >> 1)], along[:-1]
         else:
             lanes = [*down[:4], beyond.pop(0) if beyond else (0, 0), *down[4:]]
-        stride = [(0, 0)] * log2(self.col_stride)
+        stride = [(0, 0)] * (log2(self.col_stride) + self.fp4_padded)
         return _linear(lanes, [*stride, *along, *beyond], self.cga, shape)
 
 

@@ -115,7 +115,7 @@ def slice_(lo: Lowering, op: Op) -> None:
 
 
 def reinterpret(lo: Lowering, op: Op) -> None:
-    """Tiles of another type from the handle's first byte or column on. Raises CompilationError (tmem-reinterpret)."""
+    """Tiles of another type from the handle's first byte, or from one of its columns, on. Raises CompilationError (tmem-reinterpret)."""
     (source,) = op.uses
     t = tiled(source)
     first = first_step(t, lo.start(source))
@@ -124,7 +124,7 @@ def reinterpret(lo: Lowering, op: Op) -> None:
         first -= first % (contiguous(t.layout, t.alloc_shape, t.shape[-t.layout.rank :]) * t.element.itemsize)
     if first is None:
         raise fail(memory.TMEM_REINTERPRET, loc=op.loc, got=t, tile=list(t.alloc_shape))
-    define(lo, op, lo.handles[source], lo.constant(first, int32))
+    define(lo, op, lo.handles[source], lo.constant(first + op.attrs.get("column", 0), int32))
 
 
 # Handles on control flow edges.

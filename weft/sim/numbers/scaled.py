@@ -37,6 +37,13 @@ def elements(stored: Array, kind: Format, axis: int = -1) -> Array:
     return pairs.reshape(*codes.shape[:axis], 2 * codes.shape[axis], *codes.shape[axis + 1 :])
 
 
+def packed(padded: Array) -> Array:
+    """Bytes of two e2m1, from elements along the last axis that lie in bits 2 to 5 of a byte each (`fp4_padded` in tensor
+    memory)."""
+    codes: Array = padded.view(np.uint8) >> np.uint8(2) & np.uint8(15)
+    return codes[..., ::2] | codes[..., 1::2] << np.uint8(4)
+
+
 def scales(stored: Array) -> Array:
     """Decode scale factors to float32: uint8 and float8_e8m0fnu as powers of two, float8_e4m3fn as its magnitude."""
     codes: Array = np.ascontiguousarray(stored).view(np.uint8)

@@ -55,7 +55,8 @@ def _reinterpret(task: Task, op: Op, handle: Handle) -> Handle:
     linear = t.layout.to_linear(t.alloc_shape)
     span = Span((*linear.columns[ROW], *linear.columns[COLUMN], *linear.columns["block"]))
     element = solved(span, join(handle.start or (0, 0), t.alloc_shape)) // LANES % linear.in_size(COLUMN)
-    return Handle(handle.memory, handle.base + element * t.element.bits // COLUMN_BITS * COLUMN_BYTES)
+    column = element * t.element.bits // COLUMN_BITS + int(op.attrs["column"])
+    return Handle(handle.memory, handle.base + column * COLUMN_BYTES)
 
 
 # Tiles

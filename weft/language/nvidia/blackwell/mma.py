@@ -45,6 +45,8 @@ from weft.ops.mbarrier import blocks_sharing
 
 FORMATS = {name: BY_CODE[code] for name, code in MEMORY.items()}
 """Element formats of scaled MMAs, and their storage types: a byte holds two e2m1."""
+SCALES = {BY_CODE[code] for code in RUNS}
+"""Types of scales: powers of two (e8m0, as uint8), and e4m3."""
 
 Handle = shared_memory_descriptor | tensor_memory_descriptor
 
@@ -296,7 +298,7 @@ def _check_scales(operands: Sequence[Any], scales: Sequence[Any], formats: tuple
         if not isinstance(scale.layout, TensorMemoryScalesLayout):
             raise fail(errors.TCGEN05_SCALE_LAYOUT, side=side, got=name_of(scale), layout=scale.layout)
     kinds = {scale.dtype for scale in scales}
-    if len(kinds) > 1 or (float8e4nv in kinds and formats != ("e2m1", "e2m1")):
+    if len(kinds) > 1 or not kinds <= SCALES or (float8e4nv in kinds and formats != ("e2m1", "e2m1")):
         one, other = map(name_of, scales)
         raise fail(errors.TCGEN05_SCALE_TYPES, left=formats[0], right=formats[1], a_scale=one, b_scale=other)
     dtype = kinds.pop()

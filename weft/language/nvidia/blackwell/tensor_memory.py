@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import memory as errors
-from weft.ir.types import DType, TensorType, float8e4nv, tile_type, uint8
+from weft.ir.types import DType, TensorType, tile_type
 from weft.language.broadcast import TileForm, fit
 from weft.language.casts import check_dtype
 from weft.language.context import current
@@ -32,14 +32,12 @@ from weft.language.tensor import apply_many, tensor
 from weft.layout import DistributedLayout, DistributedLinearLayout, check_num_ctas
 from weft.layout.base import Unreadable
 from weft.layout.cluster import Cga, Spelling, cga_fields
-from weft.layout.tensor_memory.layouts import TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.tensor_memory.layouts import COLUMN_BITS, TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.tensor_memory.load_store import TensorSide, plan_tensor_access, register_layout
 from weft.ops import tensor_memory as ops
 
 ELEMENT_BITS = (8, 16, 32)
 """Element widths in tensor memory; scales have 8 bits."""
-SCALES = (uint8, float8e4nv)
-"""Element types of scales: e8m0 (powers of two, as uint8), and e4m3."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +147,23 @@ class tensor_memory_descriptor(memory_handle):
     def slice(self, start: int, length: int, dim: int = 1) -> tensor_memory_descriptor:
         """Elements `start` to `start + length` along a dimension, all of them compile-time constants.
 
-        Within a tile, lengths are powers of two and starts are multiples of them. Of the dimensions that count tiles only the
-        first may be sliced.
+        Within a tile, lengths are powers of two. Starts are multiples of them, except along the columns of one tile where these
+        follow each other in memory: there they are at 32-bit columns, and the result is a tile of its own. Of the dimensions
+        that count tiles only the first may be sliced.
         Raises shared-slice, shared-slice-aligned, shared-slice-stages."""
         return self._part(start, length, dim)
+
+    def _unaligned(self, start: int, length: int, axis: int) -> tensor_memory_descriptor:
+        """Columns of a tile from any 32-bit column on. Raises shared-slice-aligned."""
+        t = self.memory
+        whole, power = t.shape[-2] == t.alloc_shape[0], not length & (length - 1)
+        step = t.layout.column_step(t.alloc_shape, length) if axis == 1 and not self.leading and whole and power else None
+        first, rest = divmod((step or 0) * start * t.element.bits, COLUMN_BITS)
+        if step is None or rest:
+            return super()._unaligned(start, length, axis)
+        return emit(
+            ops.reinterpret, self, element=t.element, shape=(t.shape[0], length), layout=t.layout, column=first
+        )  # fmt: skip
 
     def reinterpret(
         self, dtype: DType | None = None, shape: Sequence[int] | None = None, layout: TensorLayout | None = None
@@ -269,7 +280,9 @@ def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[
 
 def _check_element(dtype: DType, layout: TensorLayout) -> None:
     if isinstance(layout, TensorMemoryScalesLayout):
-        fits, allowed, known = dtype in SCALES, "8 bits", "gl.uint8 (powers of two) or gl.float8e4nv"
+        fits, allowed, known = dtype.bits == 8, "8 bits", "gl.uint8 (powers of two) or gl.float8e4nv"
+    elif layout.fp4_padded:
+        fits, allowed, known = dtype.bits == 8, "8 bits", "gl.uint8, two elements of e2m1 in each"
     else:
         fits, allowed = dtype.bits in ELEMENT_BITS, "8, 16 or 32 bits"
         known = "the types of these sizes, as gl.float32 or gl.float16"

@@ -66,7 +66,7 @@ def _issue(
         lo.emit(
             tcgen05.issue, _memory(lo, a), view(lo, b), address_of(lo, acc), *at_scales, optional(lo, use_acc),
             optional(lo, pred), kind=plan.kind, left=plan.left, right=plan.right, steps=plan.steps,
-            two_ctas=lo.two_ctas,
+            reuse=plan.reuse, two_ctas=lo.two_ctas,
         )  # fmt: skip
 
 

@@ -137,7 +137,10 @@ def _issue(
             before = total.fetch()
             before = where(zero, before.dtype.type(0), before)
             values = x.fetch()
-            values = values[:, 0] if x.handle.memory.space is SHARED else values
+            if x.handle.memory.space is SHARED:
+                values = values[:, 0]
+            elif _padded(what, what.left):
+                values = scaled.packed(values)
             total.put(_multiplied(what, values, columns, before, [part.fetch() for part in scales]))
 
     started.go_on(work)
@@ -159,7 +162,7 @@ def _memory(what: _Instructions, name: str) -> DType:
 
 
 def _padded(what: _Instructions, name: str) -> bool:
-    """True if only 8 of each 16 bytes of an operand are read (padded fp4)."""
+    """True if an operand of e2m1 is padded: 8 bytes in each 16 of shared memory, 4 bits in each byte of tensor memory."""
     return name == "e2m1" and what.row is KINDS["mxf8f6f4"]
 
 

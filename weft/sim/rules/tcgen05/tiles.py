@@ -13,7 +13,7 @@ memory of both blocks, and for each block's rows that block's own a, accumulator
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -70,7 +70,10 @@ def _mma_scaled(
     left, right = op.attrs["a_type"], op.attrs["b_type"]
     step = KINDS[_kind(op)].k
 
+    padded = _padded(places.type_of(op.operands[0]))
+
     def compute(x: Array, y: Array, before: Array | None, scales: Sequence[Array]) -> Array:
+        x = scaled.packed(x) if padded else x
         a_scale, b_scale = map(scaled.scales, scales)
         factors = scaled.elements(x, left), scaled.elements(y, right, axis=0)
         return scaled.scaled_product(*factors, before, a_scale, b_scale, step)
@@ -180,9 +183,25 @@ def _share(task: Task, block: Block, parts: Sequence[Part]) -> _Share:
 
 def _part(task: Task, block: Block, value: Value | None, handle: Handle) -> Part:
     type = places.type_of(value)
+    if _padded(type):
+        type, handle = _unpadded(type, handle)
     return Part(
         task, block, handle, places.place_of(task, type, handle, ELECTED, reading=True, block=block), type.element
     )
+
+
+def _padded(t: SharedType | TensorType) -> bool:
+    """Whether an operand is e2m1 in tensor memory, one element in each byte."""
+    return isinstance(t.layout, TensorMemoryLayout) and t.layout.fp4_padded
+
+
+def _unpadded(t: SharedType | TensorType, handle: Handle) -> tuple[TensorType, Handle]:
+    """The bytes of such an operand, of which there are twice as many columns."""
+    assert isinstance(t.layout, TensorMemoryLayout)
+    (rows, columns), (height, width) = t.shape, t.alloc_shape
+    row, column = handle.start or (0, 0)
+    bytes_of = TensorType(t.element, (rows, 2 * columns), t.layout.unpadded, (height, 2 * width))
+    return bytes_of, replace(handle, start=(row, 2 * column))
 
 
 def _element(value: Value | None) -> DType:
