@@ -235,7 +235,10 @@ def columns_from_anywhere(src, out, start: gl.constexpr, length: gl.constexpr, s
     """Adds 7 to columns that begin between the multiples of their number."""
     memory = allocate_tensor_memory(src.dtype.element_ty, [128, 64], TensorMemoryLayout([128, 32], col_stride=stride))
     layout: gl.constexpr = memory.get_reg_layout()
-    at = gl.arange(0, 128, gl.SliceLayout(1, layout))[:, None] * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))[None, :]
+    at = (
+        gl.arange(0, 128, gl.SliceLayout(1, layout))[:, None] * 64
+        + gl.arange(0, 64, gl.SliceLayout(0, layout))[None, :]
+    )
     memory.store(gl.load(src + at))
     part = memory.slice(start, length)
     part.store(part.load() + 7)
@@ -244,7 +247,13 @@ def columns_from_anywhere(src, out, start: gl.constexpr, length: gl.constexpr, s
 
 @pytest.mark.parametrize(
     ("dtype", "stride", "start", "length"),
-    [(np.float32, 1, 13, 32), (np.float32, 1, 31, 2), (np.float16, 1, 6, 16), (np.float16, 2, 21, 8), (np.int8, 1, 20, 8)],
+    [
+        (np.float32, 1, 13, 32),
+        (np.float32, 1, 31, 2),
+        (np.float16, 1, 6, 16),
+        (np.float16, 2, 21, 8),
+        (np.int8, 1, 20, 8),
+    ],
 )
 def test_columns_from_any_one_on(run, rng, dtype, stride, start, length):
     src = rng.integers(0, 64, (128, 64)).astype(dtype)
@@ -252,3 +261,46 @@ def test_columns_from_any_one_on(run, rng, dtype, stride, start, length):
     expected[:, start : start + length] += 7
     run(columns_from_anywhere, (1,), src, out, start, length, stride)
     np.testing.assert_array_equal(out, expected)
+
+
+@weft.jit
+def extremes(src, whole, rows, largest: gl.constexpr, magnitudes: gl.constexpr, nan: gl.constexpr):
+    """Of the lower half of a tile, whose columns are apart."""
+    layout: gl.constexpr = TensorMemoryLayout([128, 32], col_stride=1)
+    memory = allocate_tensor_memory(src.dtype.element_ty, [256, 64], layout)
+    where: gl.constexpr = memory.get_reg_layout()
+    i = gl.arange(0, 256, gl.SliceLayout(1, where))[:, None]
+    j = gl.arange(0, 64, gl.SliceLayout(0, where))[None, :]
+    memory.store(gl.load(src + i * 64 + j))
+    half = memory.slice(128, 128, dim=0)
+    if largest:
+        x, found = half.load_max(abs=magnitudes, propagate_nan=nan)
+    else:
+        x, found = half.load_min(abs=magnitudes, propagate_nan=nan)
+    gl.static_assert(found.type.layout == gl.SliceLayout(1, x.type.layout))
+    i = gl.arange(0, 128, gl.SliceLayout(1, x.type.layout))
+    j = gl.arange(0, 64, gl.SliceLayout(0, x.type.layout))
+    gl.store(whole + i[:, None] * 64 + j[None, :], x)
+    gl.store(rows + i, found)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("magnitudes", [False, True])
+@pytest.mark.parametrize("nan", [gl.PropagateNan.NONE, gl.PropagateNan.ALL])
+def test_a_load_with_the_extremes_of_its_rows(run, rng, largest, magnitudes, nan):
+    src = np.array(random(rng, np.float32, (256, 64)))
+    src[[130, 200, 201], [5, 0, 63]] = np.nan
+    whole, rows = poison((128, 64), np.float32), poison((128,), np.float32)
+    run(extremes, (1,), src, whole, rows, largest, magnitudes, nan)
+    x = np.abs(src[128:]) if magnitudes else src[128:]
+    names = {(True, False): "fmax", (True, True): "maximum", (False, False): "fmin", (False, True): "minimum"}
+    expected = getattr(np, names[largest, nan is gl.PropagateNan.ALL]).reduce(x, 1)
+    np.testing.assert_array_equal(whole, src[128:])
+    np.testing.assert_array_equal(rows, expected)
+
+
+def test_extremes_of_integers(run, rng):
+    src = rng.integers(-1000, 1000, (256, 64), np.int32)
+    whole, rows = poison((128, 64), np.int32), poison((128,), np.int32)
+    run(extremes, (1,), src, whole, rows, True, True, gl.PropagateNan.NONE)
+    np.testing.assert_array_equal(rows, np.abs(src[128:]).max(1))

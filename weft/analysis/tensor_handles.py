@@ -79,7 +79,7 @@ def _tiles(found: Tracer, op: Op, handle: Value, number: int | None) -> None:
 
 
 def _reinterpret(found: Tracer, op: Op) -> None:
-    """The result starts at one of the handle's columns. It may extend past the handle's columns, but not past the allocation."""
+    """The result starts at one of the handle's columns. It may extend past them, but not past the allocation."""
     (handle,) = op.uses
     column, count = op.attrs["column"], columns_of(op.result)
 

@@ -55,7 +55,7 @@ def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = Fals
 def sum(input: tensor, axis: int | None = None, keep_dims: bool = False, dtype: DType | None = None) -> tensor:
     """Sum along an axis, in `dtype`; integers narrower than 32 bits are summed in 32 bits by default."""
     check_tile("sum", input)
-    return _reduce_one(convert(input, sum_dtype(input, dtype)), axis, add, keep_dims)
+    return reduce_one(convert(input, sum_dtype(input, dtype)), axis, add, keep_dims)
 
 
 @builtin
@@ -70,7 +70,7 @@ def max(
     if return_indices:
         return _with_indices("max", input, axis, "gt", return_indices_tie_break_left, keep_dims)
     _check_extreme("max", input)
-    return _reduce_one(_widened(input), axis, maximum, keep_dims)
+    return reduce_one(_widened(input), axis, maximum, keep_dims)
 
 
 @builtin
@@ -82,7 +82,7 @@ def min(
     if return_indices:
         return _with_indices("min", input, axis, "lt", return_indices_tie_break_left, keep_dims)
     _check_extreme("min", input)
-    return _reduce_one(_widened(input), axis, minimum, keep_dims)
+    return reduce_one(_widened(input), axis, minimum, keep_dims)
 
 
 @builtin
@@ -100,13 +100,13 @@ def argmin(input: tensor, axis: int, tie_break_left: bool = True, keep_dims: boo
 @builtin
 def xor_sum(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
     """Bitwise XOR of integers along an axis."""
-    return _reduce_one(_integers("xor_sum", input), axis, logic.bit_xor, keep_dims)
+    return reduce_one(_integers("xor_sum", input), axis, logic.bit_xor, keep_dims)
 
 
 @builtin
 def reduce_or(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
     """Bitwise OR of integers or bools along an axis."""
-    return _reduce_one(_integers("reduce_or", input), axis, logic.bit_or, keep_dims)
+    return reduce_one(_integers("reduce_or", input), axis, logic.bit_or, keep_dims)
 
 
 def _check_extreme(what: str, value: object) -> None:
@@ -162,7 +162,8 @@ def _combined(what: str, result: Any, value: tensor) -> tensor:
     return result
 
 
-def _reduce_one(input: tensor, axis: int | None, combine: Combine, keep_dims: bool) -> tensor:
+def reduce_one(input: tensor, axis: int | None, combine: Combine, keep_dims: bool = False) -> tensor:
+    """The reduction of one tile by a Python function of two scalars."""
     (result,) = _reduce((input,), axis, combine, keep_dims)
     return result
 

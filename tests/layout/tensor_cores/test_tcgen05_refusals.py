@@ -189,7 +189,7 @@ def test_refusals_of_scaled_products():
     )
     tensor = whole(TensorMemoryLayout([128, 64], fp4_padded=True), (128, 64))
     assert "a is e4m3, read without padding" in scaled_refusal(a=tensor)[0]
-    assert "no 128 rows of 32 elements" in refused(a=tensor, types=("u8", "u8", "i32"), b=default([64, 64], 8))[0]
+    assert "no 128 rows of 16 elements" in refused(a=tensor, types=("u8", "u8", "i32"), b=default([64, 64], 8))[0]
     half = accumulator([64, 64])
     assert "128 rows of each block, not 64" in scaled_refusal(a=default([64, 64], 8), acc=half)[0]
     assert (

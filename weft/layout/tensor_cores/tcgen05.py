@@ -1,9 +1,10 @@
 """Plans of tcgen05 MMAs (Blackwell) as instructions.
 
 An MMA is split into instructions by the blocks of the accumulator's layout, and along k into 256 bits each. Instructions that
-read the same tile of a follow each other, so that the tensor core keeps it in its collector buffer. A plan describes one block. In a pair of blocks (cta_group::2) the first block issues the instruction: it counts the rows of both, and each block
-holds half of the columns of b. (PTX ISA, tcgen05: "Matrix Shape", "Shared memory descriptor", "Data Path Layout Organization",
-"Block Scaling for tcgen05.mma.sync".)
+read the same tile of a follow each other, so that the tensor core keeps it in its collector buffer. A plan describes one block.
+In a pair of blocks (cta_group::2) the first block issues the instruction: it counts the rows of both, and each block holds half
+of the columns of b. (PTX ISA, tcgen05: "Matrix Shape", "Shared memory descriptor", "Data Path Layout Organization", "Block
+Scaling for tcgen05.mma.sync".)
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class TensorLayout(TileLayout):
         return max(self.to_linear(shape).in_size(COLUMN) * bits // COLUMN_BITS, 1)
 
     def column_step(self, tile: Sequence[int], count: int) -> int | None:
-        """How far apart neighbouring columns of a tile are in memory, in elements, if each run of `count` of them lies as a tile
-        of [rows, count] of its own; else None."""
+        """How far apart neighbouring columns of a tile are in memory, in elements, if each run of `count` of them lies as a
+        tile of [rows, count] of its own; else None."""
         if any(column for _, column in self.cga):
             return None
         whole, own = self.to_linear(tile), self.to_linear((tile[0], count))

@@ -115,7 +115,8 @@ def slice_(lo: Lowering, op: Op) -> None:
 
 
 def reinterpret(lo: Lowering, op: Op) -> None:
-    """Tiles of another type from the handle's first byte, or from one of its columns, on. Raises CompilationError (tmem-reinterpret)."""
+    """Tiles of another type from the handle's first byte, or from one of its columns, on. Raises CompilationError
+    (tmem-reinterpret)."""
     (source,) = op.uses
     t = tiled(source)
     first = first_step(t, lo.start(source))

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from weft.errors import fail
 from weft.errors import memory as errors
 from weft.ir.types import DType, TensorType, tile_type
+from weft.language.arith import PropagateNan, maximum, minimum
 from weft.language.broadcast import TileForm, fit
 from weft.language.casts import check_dtype
 from weft.language.context import current
@@ -25,7 +27,9 @@ from weft.language.creation import check_shape
 from weft.language.handles import check_one_tile, check_stored, emit, memory_handle
 from weft.language.layouts import check_layout
 from weft.language.marks import builtin, constexpr_function, unwrap
+from weft.language.math import abs as absolute
 from weft.language.nvidia.checks import demand
+from weft.language.reduction import reduce_one
 from weft.language.runtime_value import article, name_of, represents, wrap
 from weft.language.scalars import predicate
 from weft.language.tensor import apply_many, tensor
@@ -129,6 +133,34 @@ class tensor_memory_descriptor(memory_handle):
         _check_access("load", self, layout)
         return emit(ops.load, self, layout=layout)
 
+    def load_min(
+        self,
+        layout: DistributedLayout | None = None,
+        abs: bool = False,
+        propagate_nan: PropagateNan = PropagateNan.NONE,
+    ) -> tuple[tensor, tensor]:
+        """Load the tile, and the least element of each row, or with `abs` the least magnitude; rows have `SliceLayout(1, ...)`
+        of the tile's layout. With `propagate_nan` ALL a row with a NaN has NaN; else NaNs are ignored.
+
+        The targets have no `tcgen05.ld.red`, so the minimum is reduced from the registers. Raises the errors of `load`."""
+        return self._load_extreme(minimum, layout, abs, propagate_nan)
+
+    def load_max(
+        self,
+        layout: DistributedLayout | None = None,
+        abs: bool = False,
+        propagate_nan: PropagateNan = PropagateNan.NONE,
+    ) -> tuple[tensor, tensor]:
+        """Load the tile, and the largest element of each row; otherwise as `load_min`."""
+        return self._load_extreme(maximum, layout, abs, propagate_nan)
+
+    def _load_extreme(
+        self, extreme: Any, layout: DistributedLayout | None, magnitudes: bool, propagate_nan: PropagateNan
+    ) -> tuple[tensor, tensor]:
+        value = self.load(layout)
+        of = absolute(value) if unwrap(magnitudes) else value
+        return value, reduce_one(of, 1, partial(extreme, propagate_nan=unwrap(propagate_nan)))
+
     def store(self, value: tensor, pred: Any = True) -> None:
         """Store a tile of the same shape and dtype, if `pred` is true.
 
@@ -157,7 +189,9 @@ class tensor_memory_descriptor(memory_handle):
         """Columns of a tile from any 32-bit column on. Raises shared-slice-aligned."""
         t = self.memory
         whole, power = t.shape[-2] == t.alloc_shape[0], not length & (length - 1)
-        step = t.layout.column_step(t.alloc_shape, length) if axis == 1 and not self.leading and whole and power else None
+        step = (
+            t.layout.column_step(t.alloc_shape, length) if axis == 1 and not self.leading and whole and power else None
+        )
         first, rest = divmod((step or 0) * start * t.element.bits, COLUMN_BITS)
         if step is None or rest:
             return super()._unaligned(start, length, axis)
