@@ -238,10 +238,10 @@ class _Product:
         side = self._a
         if isinstance(side, SharedSide):
             return self._memory(side, 1, blocks)
-        step = K_BITS // self._row.bits // (2 if padded(side) else 1)
-        layout, readable = side.layout, self._scaled is not None or not padded(side)
-        packed = isinstance(layout, TensorMemoryLayout) and layout.col_stride == 1 and readable
-        rows, columns = layout.block if packed else (0, 0)
+        layout, step = side.layout, K_BITS // self._row.bits // (2 if padded(side) else 1)
+        rows, columns = layout.block if isinstance(layout, TensorMemoryLayout) and layout.col_stride == 1 else (0, 0)
+        if padded(side) and self._scaled is None:
+            columns = 0
         if self._pair and self._m != LANES:
             return Unreadable(
                 f"a is in tensor memory, but {self._m} rows of each of two blocks", "keep a in shared memory"

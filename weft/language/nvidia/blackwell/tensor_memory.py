@@ -315,7 +315,7 @@ def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[
 def _check_element(dtype: DType, layout: TensorLayout) -> None:
     if isinstance(layout, TensorMemoryScalesLayout):
         fits, allowed, known = dtype.bits == 8, "8 bits", "gl.uint8 (powers of two) or gl.float8e4nv"
-    elif layout.fp4_padded:
+    elif isinstance(layout, TensorMemoryLayout) and layout.fp4_padded:
         fits, allowed, known = dtype.bits == 8, "8 bits", "gl.uint8, two elements of e2m1 in each"
     else:
         fits, allowed = dtype.bits in ELEMENT_BITS, "8, 16 or 32 bits"
