@@ -20,6 +20,7 @@ from weft.analysis.flow import (
     inside,
     joints,
     pairs,
+    program_order,
     reach,
     regions,
     repeated,
@@ -422,6 +423,21 @@ def test_operations_of_loops():
     func = Maker(3).func()
     loops = [op for op in walk(func.body) if op.kind in LOOPS]
     assert repeated(func.body) == {inner for op in loops for region in op.regions for inner in walk(region)}
+
+
+def test_program_order():
+    func = Maker(3).func()
+    order = program_order(func.body)
+    assert list(order.positions) == list(walk(func.body))
+    numbers = [*order.positions.values(), *order.ends.values()]
+    assert sorted(numbers) == list(range(1, order.last + 1))
+    assert list(order.positions.values()) == sorted(order.positions.values())
+    assert list(order.ends.values()) == sorted(order.ends.values())
+    for op, end in order.ends.items():
+        nested = [inner for region in op.regions for inner in walk(region)]
+        assert {each for each, at in order.positions.items() if order.positions[op] < at < end} == set(nested)
+        assert order.ops[end] is None
+    assert all(order.ops[at] is op for op, at in order.positions.items())
 
 
 def test_all_that_follows():

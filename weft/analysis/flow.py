@@ -7,7 +7,7 @@
 
 A `Joint` has an edge from each of its sources to each of its targets. Only `joints` knows the control flow of loops, branches
 and partitions. Everything else is derived from it: the values that are one variable (`pairs`, `Joint.rows`), and three engines
-that iterate over loops to a fixpoint.
+that iterate over loops to a fixpoint. Program order (`program_order`) numbers the operations of all regions.
 
 - `Values`: forward, one fact for each value (scopes, handles, value facts).
 - `States`: forward or backward, one state for each program point; a transfer function may also replace the operation
@@ -179,6 +179,42 @@ def regions(region: Region) -> Iterator[Region]:
     for op in region.ops:
         for inner in op.regions:
             yield from regions(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOrder:
+    """Operations numbered in program order, from 1. An operation precedes those in its regions, and ends at a position of its
+    own past them.
+
+    `ops`: the operation that begins at each position; None at 0 and where one ends. `ends`: the position at which an operation
+    with regions ends, inner operations before outer."""
+
+    ops: list[Op | None]
+    positions: dict[Op, int]
+    ends: dict[Op, int]
+
+    @property
+    def last(self) -> int:
+        """The last position."""
+        return len(self.ops) - 1
+
+
+def program_order(region: Region) -> ProgramOrder:
+    """The positions of a region's operations, nested ones included."""
+    ops: list[Op | None] = [None]
+    ends: dict[Op, int] = {}
+
+    def enter(region: Region) -> None:
+        for op in region.ops:
+            ops.append(op)
+            if op.regions:
+                for inner in op.regions:
+                    enter(inner)
+                ends[op] = len(ops)
+                ops.append(None)
+
+    enter(region)
+    return ProgramOrder(ops, {op: at for at, op in enumerate(ops) if op is not None}, ends)
 
 
 def repeated(region: Region) -> set[Op]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from weft.analysis.flow import LOOPS, PARALLEL, States
+from weft.analysis.flow import LOOPS, PARALLEL, States, program_order
 from weft.analysis.handles import ALLOCS, Place, alignment_of, bytes_of, handles, is_alloc
 from weft.errors import Loc
 from weft.ir.core import Completion, Effect, Func, Op, Region, Value, walk
@@ -135,15 +135,6 @@ def _lowest_gap(met: list[Placed], size: int, alignment: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """The positions of an operation with regions: its own, and one past all operations in its regions."""
-
-    op: Op
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Wait:
     """A wait for asynchronous accesses: for all groups but the latest `pendings`, or for the mbarriers at `places`."""
 
@@ -182,15 +173,14 @@ class _Pending:
 
 
 class _Liveness:
-    """Numbers operations in program order and records the accesses to each allocation."""
+    """Records the accesses to each allocation by their positions in program order."""
 
     def __init__(self, func: Func) -> None:
         self.func = func
         self.places = handles(func)
         self.lives: dict[Op, Lifetime] = {}
         self.made: dict[Op, tuple[int, Region]] = {}
-        self.locs: list[Loc | None] = [None]
-        self.spans: list[_Span] = []
+        self.order = program_order(func.body)
         self.waits: list[_Wait] = []
         self.commits: list[_Commit] = []
         self.pending: list[_Pending] = []
@@ -205,17 +195,17 @@ class _Liveness:
         for alloc, begun in self.barriers.items():
             _, ended = _Invalidated(self.places).run(self.made[alloc][1], frozenset())
             if not all(slot in ended for part in begun for slot in _slots(part)):
-                self.lives[alloc].last = self._end
+                self.lives[alloc].last = self.order.last
         if self.func.attrs.stage == "tile":
             for alloc in self._shared_by_threads():
                 life = self.lives[alloc]
-                life.use(1, self._end)
+                life.use(1, self.order.last)
                 life.kept = True
         for alloc, life in self.lives.items():
             if life.first:
                 self._through_loops(self.made[alloc][0], life)
                 life.begins, life.ends = self._line(life.first), self._line(life.last)
-                life.stays = life.last == self._end
+                life.stays = life.last == self.order.last
         return self.lives
 
     def _shared_by_threads(self) -> Iterator[Op]:
@@ -226,38 +216,29 @@ class _Liveness:
             elif op.kind is thread.shared_of:
                 yield from (place.alloc for place in self.places[op.result])
 
-    @property
-    def _end(self) -> int:
-        return len(self.locs) - 1
-
     def _line(self, position: int) -> Loc | None:
         """The line of the operation at a position, or of the last one before it that has a line."""
-        return next((loc for loc in reversed(self.locs[: position + 1]) if loc is not None), None)
+        ops = (self.order.ops[at] for at in range(position, 0, -1))
+        return next((op.loc for op in ops if op is not None and op.loc is not None), None)
 
     def _region(self, region: Region, outer: _Block | None, lanes: tuple[Lane, ...]) -> None:
-        block = _Block(outer)
+        block, positions = _Block(outer), self.order.positions
         for op in region.ops:
-            self.locs.append(op.loc)
-            position = self._end
             if is_alloc(op):
                 self.lives[op] = Lifetime(lanes=lanes)
-                self.made[op] = position, region
+                self.made[op] = positions[op], region
             if op.effects:
-                self._accesses(op, position, block)
+                self._accesses(op, positions[op], block)
             if op.regions:
                 self._inside(op, block, lanes)
 
     def _inside(self, op: Op, block: _Block, lanes: tuple[Lane, ...]) -> None:
-        first = self._end
         for number, region in enumerate(op.regions):
             if op.kind in PARALLEL:
                 # No other partition waits for the asynchronous accesses of a worker partition.
                 self._region(region, None if number else block, (*lanes, (op, number)))
             else:
                 self._region(region, block, lanes)
-        self.locs.append(self.locs[-1])
-        if op.kind in LOOPS or op.kind in PARALLEL:
-            self.spans.append(_Span(op, first, self._end))
 
     def _accesses(self, op: Op, position: int, block: _Block) -> None:
         used = [value for value in op.uses if value in self.places]
@@ -315,12 +296,12 @@ class _Liveness:
         """The earliest position at which an asynchronous access is known to be complete."""
         if access.mechanism == "mbarrier":
             after = [w.position for w in self.waits if w.position > access.position and _overlap(w.places, access.bars)]
-            return max(after, default=self._end)
+            return max(after, default=self.order.last)
         if access.mechanism == "tcgen05":
             after = [wait for wait, commit in self._committed if commit > access.position]
-            return max(after, default=self._end)
+            return max(after, default=self.order.last)
         if access.mechanism == "cp.async" and self.arrives:
-            return self._end
+            return self.order.last
         block: _Block | None = access.block
         groups: list[int] = []
         while block is not None:
@@ -331,16 +312,19 @@ class _Liveness:
                     return wait.position
             block = block.outer
         if access.mechanism != "cp.async":
-            return self._end
+            return self.order.last
         later = [w.position for w in self.waits if w.mechanism == access.mechanism and w.position > access.position]
-        return max(later, default=self._end)
+        return max(later, default=self.order.last)
 
     def _through_loops(self, made: int, life: Lifetime) -> None:
-        """Extend a live range that crosses the entry or end of a loop to the whole loop. Spans list inner loops first."""
-        for span in self.spans:
-            inside = span.first < made <= span.last
-            if life.first <= span.last and life.last > (span.last if inside else span.first):
-                life.use(span.first, span.last)
+        """Extend a live range that crosses the entry or end of a loop to the whole loop, inner loops before outer."""
+        for op, last in self.order.ends.items():
+            if op.kind not in LOOPS and op.kind not in PARALLEL:
+                continue
+            first = self.order.positions[op]
+            inside = first < made <= last
+            if life.first <= last and life.last > (last if inside else first):
+                life.use(first, last)
 
 
 def _slots(part: Place) -> Iterator[tuple[Op, int]]:
