@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.language.support import Kernel, jit
+from tests.language.support import Kernel
 from weft import language as gl
 from weft.language.nvidia.blackwell import (
     TensorMemoryLayout,
@@ -15,7 +15,6 @@ from weft.language.nvidia.blackwell import (
     tcgen05_mma_scaled,
     tma,
 )
-from weft.language.partitions import warp_specialize
 
 ACC = TensorMemoryLayout([128, 64], col_stride=1)
 PAIR = TensorMemoryLayout([128, 64], col_stride=1, cga_layout=[[1, 0]], two_ctas=True)
@@ -65,11 +64,3 @@ def gather(k: Kernel, rows: Any = None, memory: Any = None, block: Any = (1, 64)
     rows = k.tile(gl.int32, (8,), name="rows") if rows is None else rows
     memory = smem([8, 64], layout=ROWS) if memory is None else memory
     return tma.async_gather(k.descriptor(block=block, layout=ROWS), rows, column, bar(), memory)
-
-
-def worker() -> None:
-    tmem()
-
-
-def specialize(k: Kernel) -> None:
-    warp_specialize([(jit(worker), ())], [])

@@ -18,7 +18,6 @@ from tests.errors.tensor_products import (
     product,
     scaled,
     smem,
-    specialize,
     tmem,
 )
 from tests.language.support import MATRIX, building
@@ -43,7 +42,6 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: tmem(element=gl.float64),
         (f"elements of float64 have 64 bits, but {ACC!r} holds elements of 8, 16 or 32 bits",),
     ),
-    "tmem-partition": (specialize, ("the partition worker of warp_specialize", "before warp_specialize")),
     "tmem-two-ctas-mixed": (
         lambda k: (tmem([256, 64], layout=PAIR), tmem()),
         (f"{ACC!r} is for one block, but", "in this kernel are for two blocks", "write two_ctas=True"),

@@ -304,3 +304,27 @@ def test_extremes_of_integers(run, rng):
     whole, rows = poison((128, 64), np.int32), poison((128,), np.int32)
     run(extremes, (1,), src, whole, rows, True, True, gl.PropagateNan.NONE)
     np.testing.assert_array_equal(rows, np.abs(src[128:]).max(1))
+
+
+@weft.jit
+def own_columns(src, out, add: gl.constexpr):
+    """A partition's own tile in tensor memory."""
+    memory = allocate_tensor_memory(gl.float32, [128, 64], TensorMemoryLayout([128, 64], col_stride=1))
+    layout: gl.constexpr = memory.get_reg_layout()
+    at = (
+        gl.arange(0, 128, gl.SliceLayout(1, layout))[:, None] * 64
+        + gl.arange(0, 64, gl.SliceLayout(0, layout))[None, :]
+    )
+    memory.store(gl.load(src + at) + add)
+    gl.store(out + at, memory.load())
+
+
+@weft.jit
+def partitions_of_their_own(src, out):
+    gl.warp_specialize([(own_columns, (src, out, 1.0)), (own_columns, (src, out + 128 * 64, 2.0))], [4])
+
+
+def test_allocations_in_partitions(run, rng):
+    src, out = random(rng, np.float32, (128, 64)), poison((2, 128, 64), np.float32)
+    run(partitions_of_their_own, (1,), src, out)
+    np.testing.assert_array_equal(out, np.stack((src + 1, src + 2)))

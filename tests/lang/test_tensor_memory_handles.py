@@ -192,19 +192,6 @@ def test_as_arguments_of_partitions():
     assert ops(func, "tcgen05.mma")[0].operands[1].type.shape == (64, 128)
 
 
-def test_partitions_allocate_nothing():
-    @jit
-    def alone():
-        allocate_tensor_memory(gl.float32, [128, 64], ACC)
-
-    @jit
-    def kernel():
-        gl.warp_specialize([(alone, ())], [])
-
-    error = mistake(kernel, "tmem-partition", **B200)
-    assert "allocated in the partition alone of warp_specialize" in str(error)
-
-
 def test_types_that_differ():
     @jit
     def kernel(n):

@@ -176,12 +176,6 @@ TMEM_ELEMENT = row(
     "elements of {dtype} have {bits} bits, but {layout} holds elements of {allowed}",
     "use one of {known}",
 )
-TMEM_PARTITION = row(
-    "tmem-partition",
-    CompilationError,
-    "tensor memory is allocated in the partition {partition} of warp_specialize, but the block allocates it as a whole",
-    "allocate it before warp_specialize, and pass the handle to the partition's function",
-)
 TMEM_TWO_CTAS_MIXED = row(
     "tmem-two-ctas-mixed",
     LayoutError,

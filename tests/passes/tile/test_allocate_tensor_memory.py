@@ -97,14 +97,11 @@ def test_the_bill():
         allocated(TensorKernel(), replace(SM100, tensor_memory_columns=64))
 
 
-def test_partitions_do_not_allocate():
+def test_allocations_in_partitions_share_nothing():
     k = TensorKernel()
-    k.partitions(lambda: None, lambda: None, lambda: k.tensor("a", ROWS, COLUMNS))
-    with pytest.raises(UserError) as caught:
-        allocated(k)
-    assert caught.value.code == "tmem-partition"
-    assert "partition worker 1" in caught.value.message
-    assert caught.value.loc is not None
+    k.partitions(lambda: k.tensor("a", ROWS, COLUMNS), lambda: k.tensor("b", ROWS, COLUMNS))
+    func = allocated(k)
+    assert columns(func) == {"accs": 0, "a": 2 * COLUMNS, "b": 3 * COLUMNS}
 
 
 def test_one_kernel_has_one_kind_of_product():

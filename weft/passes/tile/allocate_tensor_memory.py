@@ -2,7 +2,8 @@
 
     %a = tensor_memory.alloc {shape=(128, 64), ...}    -->    %a = tensor_memory.alloc {shape=(128, 64), column=0, ...}
 
-Allocations never share columns, and live as long as the kernel. Those with the widest tiles are placed first, so each tile
+Allocations never share columns, and live as long as the kernel, also those in a partition: the block allocates all columns at
+once. Those with the widest tiles are placed first, so each tile
 starts at a multiple of its number of columns and there are no gaps.
 """
 
@@ -11,11 +12,11 @@ from __future__ import annotations
 from weft.analysis.tensor_handles import columns_of, tensor_type, tile_columns
 from weft.errors import fail
 from weft.errors.compiler import TMEM_COLUMNS
-from weft.errors.memory import TMEM_PARTITION, TMEM_TWO_CTAS_MIXED
+from weft.errors.memory import TMEM_TWO_CTAS_MIXED
 from weft.ir.core import Func, Op, walk
 from weft.ir.rebuild import with_op_attrs
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout
-from weft.ops import control, tensor_memory
+from weft.ops import tensor_memory
 from weft.targets import Target
 
 LEAST_COLUMNS = 32
@@ -28,13 +29,12 @@ def allocate_tensor_memory(func: Func, target: Target) -> Func:
     """Set the column of every `tensor_memory.alloc`, the function's "tensor_columns", and "two_ctas" if it uses
     `.cta_group::2`.
 
-    Raises OutOfResources (tensor-memory), with the list of allocations, if they do not fit, CompilationError (tmem-partition)
-    for an allocation in a partition, and LayoutError (tmem-two-ctas-mixed).
+    Raises OutOfResources (tensor-memory), with the list of allocations, if they do not fit, and LayoutError
+    (tmem-two-ctas-mixed).
     """
     allocs = [op for op in walk(func.body) if op.kind is tensor_memory.alloc]
     if not allocs:
         return func
-    _check_partitions(func)
     two_ctas = _two_ctas(func)
     columns: dict[Op, int] = {}
     total = 0
@@ -63,14 +63,6 @@ def _item(alloc: Op) -> str:
     place = "" if alloc.loc is None else f" at {alloc.loc}"
     what = f"{list(t.shape)} of {t.element.name} in {t.layout!r}"
     return f"{alloc.result.name or 'a buffer'} takes {columns_of(alloc.result)} columns{place}, {what}"
-
-
-def _check_partitions(func: Func) -> None:
-    for outer in walk(func.body):
-        for number, region in enumerate(outer.regions if outer.kind is control.warp_specialize else ()):
-            for op in walk(region):
-                if op.kind is tensor_memory.alloc:
-                    raise fail(TMEM_PARTITION, loc=op.loc, partition=f"worker {number - 1}" if number else "default")
 
 
 def _two_ctas(func: Func) -> bool:

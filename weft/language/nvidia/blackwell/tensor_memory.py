@@ -226,17 +226,15 @@ def allocate_tensor_memory(
     """Allocate tensor memory for one or several tiles: `layout` applies to the last two dimensions, leading ones count tiles.
 
     `value` is a tile to store initially; without it the contents are undefined. The memory is allocated for the whole kernel
-    and never reused. A multiprocessor has 512 columns of 128 lanes of 32 bits, and a kernel allocates a power of two of them
+    and never reused, also in a partition of `warp_specialize`. A multiprocessor has 512 columns of 128 lanes of 32 bits, and a kernel allocates a power of two of them
     (PTX ISA, tcgen05.alloc).
 
 
-    Raises CompilationError: async-target, tmem-partition; LayoutError: tmem-not-a-layout, tmem-shape, tmem-element,
+    Raises CompilationError: async-target; LayoutError: tmem-not-a-layout, tmem-shape, tmem-element,
     tmem-two-ctas-mixed, layout-num-ctas, tmem-block-shape.
     """
     demand("allocate_tensor_memory", "tensor memory")
     context = current()
-    if context.partition:
-        raise fail(errors.TMEM_PARTITION, partition=context.partition)
     sizes = _check_memory(element_ty, shape, layout)
     context.allocations += 1
     made = context.builder.emit(ops.alloc, element=element_ty, shape=sizes, layout=layout, tag=context.allocations)
