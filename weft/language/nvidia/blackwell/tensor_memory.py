@@ -226,8 +226,8 @@ def allocate_tensor_memory(
     """Allocate tensor memory for one or several tiles: `layout` applies to the last two dimensions, leading ones count tiles.
 
     `value` is a tile to store initially; without it the contents are undefined. The memory is allocated for the whole kernel
-    and never reused, also in a partition of `warp_specialize`. A multiprocessor has 512 columns of 128 lanes of 32 bits, and a kernel allocates a power of two of them
-    (PTX ISA, tcgen05.alloc).
+    and never reused, also in a partition of `warp_specialize`. A multiprocessor has 512 columns of 128 lanes of 32 bits, and a
+    kernel allocates a power of two of them (PTX ISA, tcgen05.alloc).
 
 
     Raises CompilationError: async-target; LayoutError: tmem-not-a-layout, tmem-shape, tmem-element,
