@@ -12,6 +12,25 @@ BLOCK = row(
     "{what} in a kernel launched without block=: its {threads} threads are numbered along x only",
     "launch it as kernel[grid](..., block=(x, y)), or use x alone",
 )
+TENSOR_CORE = row(
+    "thread-tensor-core",
+    CompilationError,
+    "no instruction multiplies {operands} to sums of {sums} in the shape {shape}",
+    "write TensorCore[type, gl.float32, gl.Index(16, 8, k)] with one of {known}, where k is 8, 16 or 32 for elements of 32, 16 "
+    "or 8 bits",
+)
+TENSOR_CORE_VIEW = row(
+    "thread-tensor-core-view",
+    CompilationError,
+    "{what} takes a view of {size} numbers of {dtype}, but got {got}",
+    "take a tile of that size, as in view.tile[16, 8](i, j)",
+)
+TENSOR_CORE_FRAGMENT = row(
+    "thread-tensor-core-fragment",
+    CompilationError,
+    "{name} of mma_op is a vector of {size} {dtype}, but got {got}",
+    "pass what load_a, load_b, load_c and mma_op of this TensorCore give",
+)
 BLOCK_SIZE = row(
     "thread-block-size",
     CompilationError,

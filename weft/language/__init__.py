@@ -155,6 +155,7 @@ from weft.language.shared_memory import (
     shared_memory_descriptor_type,
 )  # fmt: skip
 from weft.language.tensor import tensor
+from weft.language.tensor_core import TensorCore
 from weft.language.thread import (
     WARP_SIZE,
     async_copy_wait_all,
@@ -217,6 +218,7 @@ __all__ = [
     "copy_sram_to_dram", "copy_sram_to_local", "outer_product_acc",
     # Threads
     "block_rank_in_cluster", "cluster_arrive", "cluster_dim", "cluster_idx", "cluster_sync", "cluster_wait", "elect_one_sync",
+    "TensorCore",
     "SIMD", "WARP_SIZE", "async_copy_wait_all", "block", "block_dim", "block_idx", "global_idx", "grid_dim", "shuffle_down",
     "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "syncwarp", "thread_idx", "warp", "warp_broadcast", "warp_max",
     "warp_min", "warp_prefix_sum", "warp_sum", "vectorize",

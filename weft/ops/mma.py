@@ -108,7 +108,7 @@ def begin(x: Value) -> Type:
     return regs(x)
 
 
-@op("mma.mma_sync", needs="warp", stage="lowered", updates="acc")
+@op("mma.mma_sync", needs="warp", scope="thread", updates="acc")
 def mma_sync(
     a: Value, b: Value, acc: Value, *, k: int, element: str, other: str, steps: tuple[tuple[int, int, int], ...]
 ) -> Type:  # fmt: skip
