@@ -38,7 +38,7 @@ from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
 from weft.runtime.dynamo import opaque, pass_over
 from weft.runtime.foreign import refuse_of_jit
 from weft.runtime.grid import normalise, split
-from weft.runtime.launch import Run, launcher
+from weft.runtime.launch import Launcher
 from weft.runtime.methods import Method, P, R
 from weft.runtime.options import checked, truth_of
 from weft.runtime.reference import Referenced
@@ -87,7 +87,7 @@ class JITFunction(Referenced, Method[P, R]):
         self._do_not_specialize = several(do_not_specialize)
         self._launches: dict[Hashable, Launch] = {}
         self._compiled: dict[CompileRequest, CompiledKernel] = {}
-        self._runs: dict[Hashable, Run] = {}
+        self._launchers: dict[Hashable, Launcher] = {}
         self._repeats = False
         self._watches: watch.Watches = {}
         self._lock = Lock()
@@ -241,25 +241,26 @@ class JITFunction(Referenced, Method[P, R]):
         ordinal = driver.active.get_current_device() if device is None else device
         target = targets.get(driver.device(ordinal).arch).name
         compiled = self._compile(self._request(bound, options, target))
-        run = self._run(compiled, ordinal, any(of_torch(views.base(value)) for value in run_time.values()))
+        launcher = self._launcher(compiled, ordinal, any(of_torch(views.base(value)) for value in run_time.values()))
+        run = launcher.run if self._repeats or key is not None else launcher.first
         if key is not None and device is not None:
             self._remember(key, run, compiled)
         return run(size, stream, *(_raw_value(value) for value in run_time.values()))
 
-    def _run(self, compiled: CompiledKernel, ordinal: int, torch: bool) -> Run:
+    def _launcher(self, compiled: CompiledKernel, ordinal: int, torch: bool) -> Launcher:
         """The launcher of a compiled kernel on a device, for PyTorch's stream or the default stream; made once."""
         # The key is the identity of the compiled kernel: after `forget` an equal request gets a new kernel. The launcher in
-        # `_runs` keeps the kernel alive, so its id is not reused.
+        # `_launchers` keeps the kernel alive, so its id is not reused.
         known = id(compiled), ordinal, torch
-        run = self._runs.get(known)
-        self._repeats = self._repeats or run is not None
-        if run is None:
+        found = self._launchers.get(known)
+        self._repeats = self._repeats or found is not None
+        if found is None:
             names = tuple(p.name for p in self.params if not p.constexpr)
             kinds = tuple(compiled.request.arguments[name] for name in names)
-            run = launcher(compiled, ordinal, kinds, streams.current_of_torch() if torch else None, names)
+            found = Launcher(compiled, ordinal, kinds, streams.current_of_torch() if torch else None, names)
             with self._lock:
-                self._runs[known] = run
-        return run
+                self._launchers[known] = found
+        return found
 
     def _device(self, run_time: Mapping[str, Any]) -> int | None:
         """The device of all arrays: an ordinal, `HOST`, or None for any GPU, when there are no arrays.
@@ -363,7 +364,7 @@ class JITFunction(Referenced, Method[P, R]):
             self._binder.table.clear()
             self._binder.watched.clear()
             self._watches.clear()
-            self._runs.clear()
+            self._launchers.clear()
             self._compiled.clear()
 
 

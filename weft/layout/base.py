@@ -121,17 +121,25 @@ def _fields(cls: Any) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def _resolve(layout: TileLayout, shape: tuple[int, ...]) -> LinearLayout:
+    check_shape_for(layout, shape)
+    linear = layout.resolve(shape)
+    check_places(layout, shape, linear.in_size("block"), 1 << (linear.total_in_bits - linear.in_bits("block")))
+    return linear
+
+
+def check_shape_for(layout: TileLayout, shape: tuple[int, ...]) -> None:
+    """The shape is that of a tile, of the layout's rank."""
     if len(shape) != layout.rank:
         raise fail(errors.RANK, layout=layout, rank=layout.rank, shape=list(shape), got=len(shape))
     check_tile_shape(shape)
-    linear = layout.resolve(shape)
-    blocks = linear.in_size("block")
-    places = 1 << (linear.total_in_bits - linear.in_bits("block"))
+
+
+def check_places(layout: TileLayout, shape: tuple[int, ...], blocks: int, places: int) -> None:
+    """A tile of this shape takes no more blocks than a cluster has, and no more places in a block than the limit."""
     if blocks > CLUSTER_BLOCKS:
         raise fail(errors.CLUSTER_BLOCKS, layout=layout, blocks=blocks, most=CLUSTER_BLOCKS)
     if places > TILE_ELEMENTS:
         raise fail(errors.PLACES, layout=layout, shape=list(shape), places=places, limit=TILE_ELEMENTS)
-    return linear
 
 
 def _spell(value: Any) -> str:

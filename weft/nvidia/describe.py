@@ -15,7 +15,7 @@ from weft.errors import Row, fail
 from weft.errors import asynchronous as errors
 from weft.forms import of_torch
 from weft.layout import NVMMASharedLayout
-from weft.layout.shared.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_PIXELS, MOST_STRIDE_BYTES, boxes
+from weft.layout.shared.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_PIXELS, MOST_STRIDE_BYTES, box_of
 from weft.runtime.arguments import HOST, array
 from weft.runtime.descriptor import MOST_DIMS, Descriptor, Mode, TensorMap
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
@@ -180,7 +180,7 @@ def _tensor_map(
         )
     if rounds and dtype != "float32":
         raise fail(errors.DESCRIPTOR_ROUND, dtype=_NAMES.get(dtype, dtype))
-    box = boxes(block, layout, 8 * ITEMSIZE[dtype], im2col=mode == "im2col").box
+    box = box_of(block, layout, 8 * ITEMSIZE[dtype], im2col=mode == "im2col")
     if layout.fp4_padded:
         _check_fp4(tensor, box)
     spec = Spec(

@@ -47,6 +47,7 @@ from weft.runtime.compiled import Options
 from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.dynamo import opaque
 from weft.runtime.foreign import meant
+from weft.runtime.generated import program
 from weft.runtime.origin import class_of
 from weft.runtime.shown import short
 from weft.runtime.specialise import freeze, integer_dtype, is_view
@@ -90,6 +91,7 @@ _POSITIONAL: dict[Any, str] = {
     inspect.Parameter.POSITIONAL_ONLY: "leave out the / behind it: a launch may pass any parameter by position",
 }
 """Fixes for kinds of parameters that kernels do not support."""
+_VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> Signature:
@@ -99,7 +101,8 @@ def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> 
     `*args` and the like, launch-reserved-parameter for a parameter `stream`, or a run-time parameter `block`.
     """
     found: list[Parameter] = []
-    known_names = [*inspect.signature(fn).parameters]
+    declared = _plain_parameters(fn) or _parameters(fn)
+    known_names = [*declared]
     places = (*range(len(known_names)), *known_names)
     plain: set[int | str] = set()
     for given in do_not_specialize:
@@ -116,16 +119,35 @@ def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> 
                 example=example,
             )
         plain.add(place)
-    for index, (name, entry) in enumerate(inspect.signature(fn).parameters.items()):
+    for index, (name, (annotation, given)) in enumerate(declared.items()):
+        known = is_constexpr_annotation(annotation)
+        if name == "stream" or (name == "block" and not known):
+            raise fail(RESERVED_PARAMETER, name=fn.__name__, parameter=name)
+        default = COMPILE_OPTIONS.get(name, MISSING) if given is MISSING else given
+        found.append(Parameter(name, known, default, plain.isdisjoint((index, name))))
+    return Signature(fn.__name__, tuple(found))
+
+
+def _plain_parameters(fn: FunctionType) -> dict[str, tuple[Any, Any]] | None:
+    """Annotation and default of each parameter; None for a function that needs `inspect`, which takes ten times as long."""
+    code = fn.__code__
+    is_plain = not (code.co_posonlyargcount or code.co_kwonlyargcount or code.co_flags & _VARIADIC)
+    if not is_plain or not vars(fn).keys().isdisjoint(("__wrapped__", "__signature__", "__text_signature__")):
+        return None
+    names, annotations, defaults = code.co_varnames[: code.co_argcount], fn.__annotations__, fn.__defaults__ or ()
+    required = (MISSING,) * (len(names) - len(defaults))
+    return {name: (annotations.get(name), default) for name, default in zip(names, (*required, *defaults), strict=True)}
+
+
+def _parameters(fn: FunctionType) -> dict[str, tuple[Any, Any]]:
+    """The same of any function. Raises LaunchError (launch-signature)."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for name, entry in inspect.signature(fn).parameters.items():
         if entry.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
             kind = entry.kind.description
             raise fail(SIGNATURE, name=fn.__name__, parameter=str(entry), kind=kind, instead=_POSITIONAL[entry.kind])
-        known = is_constexpr_annotation(entry.annotation)
-        if name == "stream" or (name == "block" and not known):
-            raise fail(RESERVED_PARAMETER, name=fn.__name__, parameter=name)
-        default = COMPILE_OPTIONS.get(name, MISSING) if entry.default is entry.empty else entry.default
-        found.append(Parameter(name, known, default, plain.isdisjoint((index, name))))
-    return Signature(fn.__name__, tuple(found))
+        found[name] = entry.annotation, MISSING if entry.default is entry.empty else entry.default
+    return found
 
 
 def is_constexpr_annotation(annotation: object) -> bool:
@@ -447,7 +469,8 @@ class Binder:
         self.made = True
 
     def _function(self, text: str) -> FunctionType:
-        exec(compile(text, f"<launch of {self._signature.kernel}>", "exec"), self._space)  # noqa: S102 - only identifiers
+        exec(program(text), self._space)  # noqa: S102 - only identifiers
         function: FunctionType = self._space["_w_launch"]
+        function.__code__ = function.__code__.replace(co_filename=f"<launch of {self._signature.kernel}>")
         function.__name__ = function.__qualname__ = self._signature.kernel
         return opaque(function)

@@ -262,11 +262,11 @@ class CompiledKernel:
         The value of an array is its address. The value of a view is the address of its first element, in a tuple with its
         run-time extents and strides if it has any. Nothing is checked; `kernel[grid](...)` is the checked launch.
         """
-        from weft.runtime.launch import launcher
+        from weft.runtime.launch import Launcher
 
         kinds = self.request.run_time
-        run = launcher(self, driver.active.get_current_device(), tuple(kinds.values()), None, tuple(kinds))
-        run(grid, stream, *(p.tensor_map if isinstance(p, HostDescriptor) else p for p in params))
+        launcher = Launcher(self, driver.active.get_current_device(), tuple(kinds.values()), None, tuple(kinds))
+        launcher.first(grid, stream, *(p.tensor_map if isinstance(p, HostDescriptor) else p for p in params))
 
     def with_report(self, report: Any) -> CompiledKernel:
         """The same kernel with the report of one simulated launch."""

@@ -178,17 +178,16 @@ class _Walk:
         function = function_of(value)
         if function is None:
             return False
-        while origin.of_function(function) is origin.OURS and isinstance(
-            vars(function).get("__wrapped__"), FunctionType
-        ):
-            function = vars(function)["__wrapped__"]
-        if origin.of_function(function) is origin.OURS:
+        whose = origin.of_function(function)
+        while whose is origin.OURS and isinstance(inner := vars(function).get("__wrapped__"), FunctionType):
+            function, whose = inner, origin.of_function(inner)
+        if whose is origin.OURS:
             self.out.append(_named(function))
             return True
         if function is value and not self.classes:
             self.functions.add(id(value))
         space = getattr(value, "__dict__", None)
-        marks = sorted([name for name in space if name.startswith("__weft_")]) if space else []
+        marks = sorted([name for name in space if name[:7] == "__weft_"]) if space else []
         self.out.append(f"function:{marks}:{source_text(function)}")
         if function.__defaults__ or function.__kwdefaults__:
             self._items("defaults", (function.__defaults__, function.__kwdefaults__))

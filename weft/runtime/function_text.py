@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
+from operator import itemgetter
 from types import CodeType, FunctionType
 from typing import cast
-from weakref import WeakKeyDictionary
 
 from weft.errors.location import lines_of
 from weft.runtime import origin
 
-_digests: WeakKeyDictionary[CodeType, tuple[list[str], str]] = WeakKeyDictionary()
-"""Digests by code object, each with the file's lines: equal code objects may have different texts, as they lack annotations."""
+_digests: dict[int, tuple[weakref.ref[CodeType], list[str], str]] = {}
+"""By the identity of the code, with the lines of its file: equal code objects may differ in their texts, as in annotations."""
+_LINE = itemgetter(2)
 
 
 def digest(*texts: str) -> str:
-    """A hexadecimal SHA-256 of texts, each prefixed by its length so that their boundaries count."""
-    state = hashlib.sha256()
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        state.update(len(data).to_bytes(8, "little") + data)
-    return state.hexdigest()
+    """A hexadecimal SHA-256 of texts, preceded by their lengths so that their boundaries count."""
+    data = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return hashlib.sha256(b"".join((repr([*map(len, data)]).encode(), *data))).hexdigest()
 
 
 def function_of(value: object) -> FunctionType | None:
@@ -42,12 +41,13 @@ def source_text(function: FunctionType) -> str:
     exec). The location is included because compiled kernels carry line numbers for profilers and reports.
     """
     code = function.__code__
-    lines = lines_of(function)
-    known = _digests.get(code)
-    if known is None or known[0] is not lines:
+    lines, key = lines_of(function), id(code)
+    known = _digests.get(key)
+    if known is None or known[1] is not lines:
         place = f"{code.co_filename}:{code.co_firstlineno}:{function.__qualname__}"
-        _digests[code] = known = lines, digest(place, *text_of(function, lines), *_code_texts(code))
-    return known[1]
+        made = digest(place, *text_of(function, lines), *_code_texts(code))
+        _digests[key] = known = weakref.ref(code, lambda _: _digests.pop(key, None)), lines, made
+    return known[2]
 
 
 def text_of(function: FunctionType, lines: list[str]) -> list[str]:
@@ -67,7 +67,8 @@ def text_of(function: FunctionType, lines: list[str]) -> list[str]:
 def _last_line(code: CodeType) -> int:
     """The last line with an instruction, counted from 1."""
     inner = [_last_line(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
-    return max([code.co_firstlineno, *(line for _, _, line in code.co_lines() if line is not None), *inner])
+    # An instruction without a line has None.
+    return max(code.co_firstlineno, *filter(None, map(_LINE, code.co_lines())), *inner)
 
 
 def _indentation(line: str) -> int:

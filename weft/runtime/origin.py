@@ -20,6 +20,8 @@ _origins: WeakKeyDictionary[ModuleType, tuple[Any, str]] = WeakKeyDictionary()
 _homes: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 _ours: dict[int, type] = {}
 """Classes of ours by identity, kept alive: a lookup takes a fifth of that in a weak dictionary, and most classes are ours."""
+_our_modules: dict[int, tuple[ModuleType, Any]] = {}
+"""Modules of ours, likewise, with their specs. Python makes a new spec when it loads a module again."""
 
 OURS, INSTALLED, AUTHORS = "ours", "installed", "author's"
 """`ours`: weft and Python with its library, which are covered by the digest of `weft.runtime.toolchain`."""
@@ -42,10 +44,16 @@ def _library() -> tuple[str, ...]:
 
 def of_module(module: ModuleType) -> str:
     """The origin of a module."""
-    file: Any = getattr(getattr(module, "__spec__", None), "origin", None) or vars(module).get("__file__")
+    spec: Any = getattr(module, "__spec__", None)
+    ours = _our_modules.get(id(module))
+    if ours is not None and ours[1] is spec:
+        return OURS
+    file: Any = getattr(spec, "origin", None) or vars(module).get("__file__")
     known = _origins.get(module)
     if known is None or known[0] != file:
         _origins[module] = known = file, _of_file(module, file)
+    if known[1] is OURS and spec is not None:
+        _our_modules[id(module)] = module, spec
     return known[1]
 
 

@@ -159,3 +159,29 @@ def test_a_block_of_one_row_is_moved_among_others():
         assert (split.box, split.box_bytes) == ((1, 64), 128)
     clustered = NVMMASharedLayout(64, 32, cga_layout=[[1, 0], [0, 1]])
     assert boxes([1, 64], clustered, 32).box == (1, 16)
+
+
+def told(action):
+    """The text of the error of an action; None without one."""
+    try:
+        action()
+    except LayoutError as error:
+        return str(error)
+    return None
+
+
+def test_check_refuses_the_tiles_that_have_no_linear_layout():
+    shapes = [(), (64,), (3, 64), (8, 0), (1 << 21,), (1 << 10, 1 << 10)]
+    shapes += list(product((1, 4, 8, 64), (8, 32, 128))) + list(product((1, 8), (2, 8), (16, 64)))
+    clusters = [None, ([1, 0],), ([0, 1], [0, 2]), [[1 << bit, 0] for bit in range(5)]]
+    verdicts = []
+    for width, bits, transposed, fp4, cga in product((0, 32, 128), (8, 16), (False, True), (False, True), clusters):
+        for rank in (1, 2, 3):
+            if (fp4 and bits != 8) or (cga and rank != 2):
+                continue
+            layout = NVMMASharedLayout(width, bits, rank, transposed, fp4, cga_layout=cga)
+            for shape in shapes:
+                verdicts.append(told(lambda: layout.check(shape)))  # noqa: B023 - called here
+                assert verdicts[-1] == told(lambda: layout.to_linear(shape))  # noqa: B023
+    refused = {text.splitlines()[0][:20] for text in verdicts if text}
+    assert None in verdicts and len(refused) >= 5

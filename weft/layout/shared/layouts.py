@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any, ClassVar, Protocol
 
 from weft.errors import fail
@@ -20,7 +21,9 @@ from weft.layout.base import (
     check_bases,
     check_onto,
     check_order,
+    check_places,
     check_ranks,
+    check_shape_for,
     check_tile_shape,
     cover,
     ints,
@@ -200,8 +203,15 @@ class NVMMASharedLayout(SharedLayout):
             rows *= part[d]
         return rows, part[self.order[0]] * self.element_bytes
 
-    def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
-        """The layout over a tile of this shape."""
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise what `to_linear` raises for a tile of this shape. Hosts create descriptors, and need no linear layout."""
+        shape = ints(shape, "the shape of a tile")
+        check_shape_for(self, shape)
+        part = self._part(shape)
+        check_places(self, shape, 1 << len(self.cga), prod(part) * (2 if self.fp4_padded else 1))
+
+    def _part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a block's part of a tile, which the swizzle must fit."""
         part = block_shape(self.cga, shape)
         largest = self.widest(shape)
         if self.swizzle_byte_width > largest:
@@ -210,6 +220,11 @@ class NVMMASharedLayout(SharedLayout):
             raise fail(
                 errors.SWIZZLE_FIT, shape=list(part), rows=rows, row_bytes=row_bytes, width=width, largest=largest
             )
+        return part
+
+    def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
+        """The layout over a tile of this shape."""
+        part = self._part(shape)
         bases = cover(self._boxes(part), part, IN_DIMS)["offset"]
         self._swizzle(bases, part)
         return _shared(self._padded(bases), block_bases(self.cga, shape), shape)

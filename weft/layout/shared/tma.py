@@ -62,10 +62,10 @@ class Slice(NamedTuple):
 
 
 def check(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> None:
-    """Reject blocks that TMA cannot move: raises LayoutError (layout-tma-*), and the errors of `layout.to_linear`."""
+    """Reject blocks that TMA cannot move: raises LayoutError (layout-tma-*), and the errors of `layout.check`."""
     if layout.element_bitwidth != bits:
         raise fail(errors.TMA_ELEMENT, layout=layout, own=layout.element_bitwidth, bits=bits)
-    layout.to_linear(_tile(block_shape, layout))
+    layout.check(_tile(block_shape, layout))
     if not 1 <= layout.rank <= MOST_DIMS:
         raise fail(errors.TMA_RANK, shape=list(block_shape))
     if layout.order[0] != layout.rank - 1:
@@ -86,17 +86,21 @@ def _tile(block_shape: Sequence[int], layout: NVMMASharedLayout) -> Sequence[int
     return layout.ROWS * blocks, *others
 
 
+def box_of(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int, im2col: bool = False) -> tuple[int, ...]:
+    """The shape of the boxes of a descriptor's block. An `im2col` box has up to `MOST_PIXELS` rows, which follow one another in
+    memory like those of tiled boxes of fewer rows. Raises as `check` does."""
+    check(block_shape, layout, bits)
+    own = part_of_block(layout.cga, block_shape)
+    box = layout.box(own)
+    return (min(own[0], MOST_PIXELS), *box[1:]) if im2col else box
+
+
 def boxes(
     block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int, part: Slice | None = None, im2col: bool = False
 ) -> Boxes:
     """The boxes of a descriptor's block, in memory order; offsets count from the tile that the block is a `part` of, if it is
-    one (`writes_slice`). An `im2col` box has up to `MOST_PIXELS` rows, which follow one another in memory like those of tiled
-    boxes of fewer rows. Raises as `check` does."""
-    check(block_shape, layout, bits)
-    own = part_of_block(layout.cga, block_shape)
-    box = layout.box(own)
-    if im2col:
-        box = (min(own[0], MOST_PIXELS), *box[1:])
+    one (`writes_slice`). Raises as `check` does."""
+    box, own = box_of(block_shape, layout, bits, im2col), part_of_block(layout.cga, block_shape)
     box_bytes = prod(box) * layout.element_bytes
     # The slowest dimension first, as `product` counts.
     dims = layout.box_order[::-1]

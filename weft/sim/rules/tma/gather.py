@@ -114,7 +114,7 @@ def _elements(
     from the first column, and the element's number in shared memory from byte `base`."""
     element = type.element
     assert isinstance(element, DType)
-    width = tma_layout.boxes(type.block_shape, layout, element.bits).box[-1]
+    width = tma_layout.box_of(type.block_shape, layout, element.bits)[-1]
     table: Array = np.array(steps, np.int64)
     rows: Array = np.repeat(table, tma.GATHERED, axis=0)
     first, added, offsets = rows.T
