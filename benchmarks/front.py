@@ -39,7 +39,7 @@ def run(quick: bool) -> list[Line]:
     note = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
     return [
         Line(
-            f"source to CUDA text, per {OPERATIONS} operations", scaled, "ms", {}, (Goal(50, ceiling=True),),
+            f"source to CUDA text, per {OPERATIONS} operations", scaled, "ms", {}, (Goal(30, ceiling=True),),
             f"{operations} operations in {whole:.1f} ms: {note}",
         ),
         Line("import weft", import_time("import weft", count), "s", {}, (Goal(0.15, ceiling=True),)),
