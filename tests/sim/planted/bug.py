@@ -119,6 +119,16 @@ def joined(*more: Any, steps: int = STEPS, factor: float = 1.0) -> Launch:
     return launch
 
 
+def through_global(*more: Any) -> Launch:
+    """An array for the result, one tile, and memory for that on its way, first as a descriptor and then as an array."""
+
+    def launch() -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
+        x, data, out = wide(1), np.zeros((16, 32), np.float32), np.full((16, 32), np.nan, np.float32)
+        return (out, x, described(data), data, *more), out, x
+
+    return launch
+
+
 def given(out: np.ndarray, wanted: Any, *others: Any) -> Launch:
     """Copies of an array for the result, after it other arguments, and what the result is to be."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.sim.planted.bug import PLAIN, ROWS, apart, given, joined, plant, split, tile, wide
+from tests.sim.planted.bug import PLAIN, ROWS, apart, given, joined, plant, split, through_global, tile, wide
 from weft import language as gl
 from weft.language.nvidia.hopper import async_store, fence_async_shared, mbarrier, named_barrier, tma
 
@@ -336,6 +336,36 @@ def given_back_unsent(src, dst, steps, layout: gl.constexpr, FIXED: gl.constexpr
 
 
 plant(given_back_unsent, "hazard-store-source-reused", launch=joined(5, ROWS))
+
+
+@weft.jit
+def send_and_arrive(x, desc, buffer, sent, layout: gl.constexpr, FIXED: gl.constexpr):
+    buffer.store(gl.load(x + tile(0, layout)))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(desc, [0, 0], buffer)  # EARLIER
+    # BUG: the store need not be complete when this partition arrives: it has issued it, and nobody has waited for it.
+    if FIXED:
+        tma.store_wait(pendings=0, read_only=False)
+    mbarrier.arrive(sent, count=1)
+    tma.store_wait(pendings=0)
+
+
+@weft.jit
+def read_back(out, data, sent, layout: gl.constexpr):
+    mbarrier.wait(sent, 0)
+    gl.store(out + tile(0, layout), gl.load(data + tile(0, layout)))  # HERE
+
+
+@weft.jit
+def read_before_complete(out, x, desc, data, layout: gl.constexpr, FIXED: gl.constexpr):
+    buffer = gl.allocate_shared_memory(desc.dtype, desc.block_shape, desc.layout)
+    sent = bars_of(1, 1).index(0)
+    gl.warp_specialize(
+        [(read_back, (out, data, sent, layout)), (send_and_arrive, (x, desc, buffer, sent, layout, FIXED))], [4]
+    )
+
+
+plant(read_before_complete, "hazard-global-stored", launch=through_global(ROWS))
 
 # Memory that two partitions write
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import weft
-from tests.sim.planted.bug import LINE, ROWS, SMEM, Launch, apart, described, given, plant, tile, wide
+from tests.sim.planted.bug import LINE, ROWS, SMEM, apart, given, plant, through_global, tile, wide
 from weft import language as gl
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
@@ -165,14 +163,6 @@ def stored_by_tma(out, x, desc, data, flag, layout: gl.constexpr, FIXED: gl.cons
         while gl.load(flag, sem="acquire") == 0:
             pass
         gl.store(out + tile(0, layout), gl.load(data + tile(0, layout)))  # HERE
-
-
-def through_global(*more: Any) -> Launch:
-    def launch() -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
-        x, data, out = wide(1), np.zeros((16, 32), np.float32), np.full((16, 32), np.nan, np.float32)
-        return (out, x, described(data), data, *more), out, x
-
-    return launch
 
 
 plant(stored_by_tma, "hazard-global-stored", grid=2, launch=lambda: through_global(ONE.copy(), ROWS)())
