@@ -179,8 +179,8 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         ("init works on one mbarrier, but got 'bars' (an array of 3 mbarriers)", "bars.index(i)"),
     ),
     "async-barrier-layout": (
-        lambda k: mbarrier.arrive(line(gl.int64, 1)),
-        ("arrive needs an mbarrier, but 'smem' (an int64 buffer [1]) lies in SwizzledSharedLayout", "MBarrierLayout()"),
+        lambda k: mbarrier.arrive(line(gl.int32, 1)),
+        ("arrive needs an mbarrier, but 'smem' (an int32 buffer [1]) lies in SwizzledSharedLayout", "MBarrierLayout()"),
     ),
     "async-barrier-count": (lambda k: mbarrier.init(bar(), 0), ("init got a count of 0 arrivals", "from 1 to 1048575")),
     "async-expect-bytes": (lambda k: mbarrier.expect(bar(), 1 << 20), ("1048576 bytes", "several barriers")),

@@ -209,6 +209,29 @@ def test_asynchronous_stores_of_two_bytes(run, rng):
 
 
 @weft.jit
+def moved_by_a_word(in_desc, out_desc, words: gl.constexpr):
+    """The mbarrier is the second of two plain words of 64 bits; the first is data."""
+    smem = gl.allocate_shared_memory(in_desc.dtype, in_desc.block_shape, in_desc.layout)
+    pair = gl.allocate_shared_memory(gl.int64, [2, 1], words)
+    bar = pair.index(1)
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, in_desc.block_type.nbytes)
+    tma.async_copy_global_to_shared(in_desc, [0, 0], bar, smem)
+    mbarrier.wait(bar, 0)
+    mbarrier.invalidate(bar)
+    tma.async_copy_shared_to_global(out_desc, [0, 0], smem)
+    tma.store_wait(0)
+
+
+def test_a_plain_word_as_a_barrier(run, rng):
+    x, out = values(rng, np.float16, 64 * 64).reshape(64, 64), poison((64, 64), np.float16)
+    layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
+    words = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    run(moved_by_a_word, 1, Described(x, [64, 64], layout), Described(out, [64, 64], layout), words)
+    same(out.ravel(), x.ravel())
+
+
+@weft.jit
 def handed_on(line, out, flag, layout: gl.constexpr):
     """Program 0 writes a line by TMA, which program 1 reads by TMA in the same launch."""
     at = gl.arange(0, 256, layout)

@@ -8,11 +8,12 @@ from weft.errors import asynchronous as errors
 from weft.errors import cluster as cluster_errors
 from weft.errors import fail
 from weft.errors import memory as memory_errors
+from weft.ir.types import int64
 from weft.language.context import current
 from weft.language.creation import check_int
 from weft.language.runtime_value import name_of
 from weft.language.shared_memory import shared_memory_descriptor
-from weft.layout import MBarrierLayout
+from weft.layout import MBarrierLayout, SwizzledSharedLayout
 from weft.ops.mbarrier import blocks_sharing
 
 Feature = Literal[
@@ -64,15 +65,19 @@ def demand(what: str, feature: Feature) -> None:
 
 
 def check_barrier(what: str, x: object) -> shared_memory_descriptor:
-    """Checks for a single mbarrier. Raises shared-handle-needed, async-barrier-layout, async-barrier-array."""
+    """A single mbarrier. A 64-bit word in memory without a swizzle may be one, as its bytes are those of an `MBarrierLayout`.
+
+    Raises shared-handle-needed, async-barrier-layout, async-barrier-array."""
     if not isinstance(x, shared_memory_descriptor):
         fix = "pass what mbarrier.allocate_mbarrier returns"
         raise fail(memory_errors.SHARED_HANDLE_NEEDED, what=what, want="an mbarrier", got=name_of(x), fix=fix)
-    if not isinstance(x.layout, MBarrierLayout):
-        raise fail(errors.BARRIER_LAYOUT, what=what, got=name_of(x), layout=x.layout)
+    layout = x.layout
+    word = isinstance(layout, SwizzledSharedLayout) and (layout.max_phase, layout.rank, x.dtype) == (1, 1, int64)
+    if not word and not isinstance(layout, MBarrierLayout):
+        raise fail(errors.BARRIER_LAYOUT, what=what, got=name_of(x), layout=layout)
     if x.leading:
         raise fail(errors.BARRIER_ARRAY, what=what, got=name_of(x))
-    return x
+    return x.reinterpret(layout=MBarrierLayout(layout.cga)) if word else x
 
 
 def check_own_barrier(what: str, x: object, pairs: bool = False) -> shared_memory_descriptor:
