@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.sim.build import GRID, LINE, TARGET, Kernel, pointer, run
-from tests.sim.rules.test_reduce import combine, layouts
+from tests.sim.rules.test_tile import combine, layouts
 from tests.sim.test_kernels import collatz, copy_2d
 from weft.errors import hazard
 from weft.ir.types import ScalarType, bfloat16, float16, float32, int32

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.layout.strategies import linear_tiles, tiles
-from tests.passes.lower.test_shape import forms
+from tests.passes.lower.rules.tile.test_shape import forms
 from tests.support import any_bits, count, tile_kernel, warps_of
 from weft.ir.types import DTYPES, Pointer, bfloat16, float8e4nv, float16, float32, float64, int1, int8, int32, int64
 from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout, plan_conversion

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.layout.strategies import powers
+from tests.passes.lower.rules.test_shared import alloc
 from tests.passes.lower.tensors import lowered, only, tensor_kernel
-from tests.passes.lower.test_shared import alloc
 from tests.support import count, ops_of
 from weft import targets
 from weft.errors import CompilationError, LayoutError

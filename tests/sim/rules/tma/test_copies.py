@@ -1,4 +1,4 @@
-"""TMA by the numbers: blocks that hang over the edges, reductions, im2col, descriptors made in the kernel."""
+"""TMA by the numbers: blocks that hang over the edges, reductions, im2col, descriptors of more than there is."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.passes.lower.rules.test_shared import alloc
 from tests.passes.lower.tensors import lowered, number, only, tensor, tensor_kernel
-from tests.passes.lower.test_shared import alloc
 from tests.support import count, ops_of
 from weft import targets
 from weft.errors import CompilationError, LayoutError
