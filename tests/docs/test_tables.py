@@ -19,6 +19,8 @@ from weft import language
 from weft.errors import CATALOGUE
 from weft.ir.core import OpDef
 from weft.ir.define import OPS
+from weft.language.extra import libdevice
+from weft.ops.libdevice import FUNCTIONS, Overload
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 MARK = "<!-- The table is read from the package: `make golden` writes it. -->\n"
@@ -56,7 +58,42 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 
 
-@pytest.mark.parametrize(("page", "make"), [("errors.md", error_table), ("operations.md", operation_table)])
+def library_table() -> str:
+    rows = [of_library(name) if name in FUNCTIONS else of_language(name) for name in libdevice.__all__]
+    return table(("function", "types", "CUDA", "error in ulp", "meaning"), rows)
+
+
+def of_library(name: str) -> tuple[str, ...]:
+    function = FUNCTIONS[name]
+    ulps = [(each.ulp, each.result.name) for each in function.overloads if each.ulp is not None]
+    errors = f"{ulps[0][0]:g}" if ulps else ""
+    errors += "".join(f" ({dtype}: {ulp:g})" for ulp, dtype in ulps if ulp != ulps[0][0])
+    return (
+        f"`{name}({', '.join('xyzt'[: len(function.overloads[0].arguments)])})`",
+        "; ".join(types(each) for each in function.overloads),
+        ", ".join(dict.fromkeys(f"`{each.cuda}`" for each in function.overloads)),
+        plain(f"{errors} {function.bound}".strip()),
+        plain(function.meaning),
+    )
+
+
+def types(version: Overload) -> str:
+    names = [dtype.name for dtype in version.arguments]
+    if {*names} == {version.result.name}:
+        return names[0]
+    given = names[0] if len(names) == 1 else f"({', '.join(names)})"
+    return f"{given} → {version.result.name}"
+
+
+def of_language(name: str) -> tuple[str, ...]:
+    function = getattr(libdevice, name)
+    return f"`{name}`", f"those of `gl.{function.__name__}`", "-", "0", plain(summary(function))
+
+
+@pytest.mark.parametrize(
+    ("page", "make"),
+    [("errors.md", error_table), ("operations.md", operation_table), ("libdevice.md", library_table)],
+)
 def test_table(page, make, request):
     path = REFERENCE / page
     head, mark, found = path.read_text(encoding="utf-8").partition(MARK)

@@ -42,7 +42,7 @@ class EndlessLoop(Hazard):
 
 
 class NotSimulated(Hazard):
-    """Inline PTX that the simulator does not model."""
+    """Inline PTX that the simulator does not model, or a function that needs a library which is not installed."""
 
 
 class Deadlock(Hazard):

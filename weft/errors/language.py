@@ -173,6 +173,12 @@ POPCOUNT = row(
     "popcount counts bits of 32- or 64-bit integers, not of {dtype}",
     "cast with .to(gl.uint32); a negative integer is extended with its sign",
 )
+LIBDEVICE_TYPES = row(
+    "language-libdevice-types",
+    CompilationError,
+    "libdevice.{what} takes {accepted}, but got {got}",
+    "convert the operands with .to(...); a Python number takes the type that fits",
+)
 PROPAGATE_NAN = row(
     "language-propagate-nan",
     CompilationError,

@@ -7,6 +7,7 @@ the runtime below them reject.
 from __future__ import annotations
 
 from weft.errors.base import CompilationError, DeviceError, LaunchError, PerformanceWarning, UserError, row
+from weft.errors.hazard import NotSimulated
 
 
 class OutOfResources(UserError, RuntimeError):
@@ -306,6 +307,12 @@ DRIVER_ERROR = row(
     DeviceError,
     "{what} failed: {error} ({text})",
     "{advice}",
+)
+NO_SCIPY = row(
+    "launch-no-scipy",
+    NotSimulated,
+    "the simulator computes libdevice.{function} by SciPy, which is not installed",
+    "pip install scipy",
 )
 NO_DISASSEMBLER = row(
     "device-no-disassembler",

@@ -10,6 +10,7 @@ from weft.ops import (
     debug,
     elements,
     hints,
+    libdevice,
     mbarrier,
     memory,
     mma,
@@ -26,6 +27,6 @@ from weft.ops import (
 )
 
 __all__ = [
-    "arith", "asm", "async_copy", "clc", "cluster", "control", "debug", "elements", "hints", "mbarrier", "memory",
-    "mma", "program", "regs", "shared", "sync", "tcgen05", "tensor_memory", "thread", "tile", "tma", "warp",
+    "arith", "asm", "async_copy", "clc", "cluster", "control", "debug", "elements", "hints", "libdevice", "mbarrier",
+    "memory", "mma", "program", "regs", "shared", "sync", "tcgen05", "tensor_memory", "thread", "tile", "tma", "warp",
 ]  # fmt: skip

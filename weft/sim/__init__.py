@@ -18,6 +18,7 @@ from weft.sim.rules import (
     debug,
     elements,
     hints,
+    libdevice,
     mbarrier,
     memory,
     mma,
@@ -34,8 +35,8 @@ from weft.sim.rules import (
 )
 
 FAMILIES = (
-    arith, asm, async_copy, clc, cluster, control, debug, elements, hints, mbarrier, memory, mma, program, regs,
-    shared, sync, tcgen05, tensor_memory, thread, tile, tma, warp,
+    arith, asm, async_copy, clc, cluster, control, debug, elements, hints, libdevice, mbarrier, memory, mma, program,
+    regs, shared, sync, tcgen05, tensor_memory, thread, tile, tma, warp,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

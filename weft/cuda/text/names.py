@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from weft.ops.libdevice import FUNCTIONS
+
 REGISTER = "r"
 """The index variable of unrolled loops over a thread's registers."""
 
@@ -31,7 +33,7 @@ BUILTINS = _words(
     scalbn signbit sin sincos sinf sinh sinpi sqrt sqrtf tan tanf tanh tanhf tgamma trap trunc truncf ullmax ullmin
     umax umin va_list vprintf warpSize y0 y1 yn
     threadIdx blockIdx blockDim gridDim"""
-)
+) | {overload.cuda for function in FUNCTIONS.values() for overload in function.overloads}
 # The macros without a leading underscore that NVRTC 13.0 defines, found by `#ifdef` on every word in its libraries: no variable
 # can have such a name. CUDA's own macros form families that grow with each release.
 _MACRO = re.compile(r"NULL|assert|va_(arg|copy|end|start)|NV_\w+|CUDARTAPI\w*|CUDART_\w+")

@@ -220,6 +220,14 @@ _APPROXIMATE = dict(
 )  # fmt: skip
 _DIVISION = dict([_binary("div_full", "float", "div.full.f32")])
 
+# Functions of CUDA's device library that NVRTC links without declaring them.
+_LIBRARY = {
+    name: Piece(f'extern "C" __device__ {result} {name}({parameters});')
+    for name, result, parameters in (
+        ("__nv_powif", "float", "float, int"), ("__nv_powi", "double", "double, int"), ("__nv_rcp64h", "double", "double"),
+    )
+}  # fmt: skip
+
 # Conversions that C leaves undefined. Out-of-range floats saturate to the integer type's range, and NaN converts to 0, which
 # cvt does by itself only from 32 bits to 32 bits.
 _INTEGER_CODES = (("i32", "int", "s32"), ("u32", "u32", "u32"), ("i64", "i64", "s64"), ("u64", "u64", "u64"))
@@ -398,7 +406,7 @@ _MATRICES = {
 
 PIECES: dict[str, Piece] = {
     **_STRUCTS, **_TENSOR_MAPS,
-    **_INTEGERS, **_SMALL_TO_FLOAT, **_FLOAT_TO_SMALL, **_HALVES, **_EXTREMES, **_APPROXIMATE, **_DIVISION,
+    **_INTEGERS, **_SMALL_TO_FLOAT, **_FLOAT_TO_SMALL, **_HALVES, **_EXTREMES, **_APPROXIMATE, **_DIVISION, **_LIBRARY,
     **_CONVERSIONS, **_SHUFFLES, **_PACKING, **_SYNC, **_BLOCKS, **_MATRICES,
 }  # fmt: skip
 

@@ -70,7 +70,7 @@ def odd64_of_integer(x: Array) -> Array:
 def fma64(x: Array, y: Array, z: Array) -> Array:
     """`x * y + z` of float64, rounded once: Boldo and Melquiond's algorithm, and exact fractions for extreme exponents."""
     x, y, z = np.broadcast_arrays(x, y, z)
-    product, error = _two_product(x, y)
+    product, error = two_product(x, y)
     upper, lower = two_sum(z, error)
     high, low = two_sum(product, upper)
     result = np.asarray(high + odd_sum(lower, low))
@@ -81,7 +81,7 @@ def fma64(x: Array, y: Array, z: Array) -> Array:
     return result[()]
 
 
-def _two_product(x: Array, y: Array) -> tuple[Array, Array]:
+def two_product(x: Array, y: Array) -> tuple[Array, Array]:
     """The rounded product and its exact error (Dekker)."""
     xh, yh = _upper_half(x), _upper_half(y)
     xl, yl = x - xh, y - yh
