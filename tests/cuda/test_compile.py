@@ -36,6 +36,7 @@ from weft.ops import (
     debug,
     elements,
     hints,
+    libdevice,
     memory,
     program,
     regs,
@@ -102,6 +103,21 @@ def test_arith(arch):
         k.store(ptr, k.emit(arith.add, x, k.number(-2, dtype, 4)))
         if dtype.kind != "uint":
             k.store(ptr, k.emit(arith.math, k.number(-2, dtype, 4), fn="neg"))
+    assert compiled(k.done(), arch).n_regs > 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_library(arch):
+    """The intrinsics of CUDA's device library; `tests/kernels/test_libdevice.py` compiles the rest, which no target changes."""
+    dtypes = (int1, int32, int64, uint32, uint64, float32, float64)
+    k = arguments(dtypes)
+    places = {d: k.emit(memory.addptr, parameter(k, d), k.thread()) for d in dtypes}
+    loaded = {d: [k.load(places[d], 2) for _ in range(4)] for d in dtypes}
+    for name, function in libdevice.FUNCTIONS.items():
+        for version in function.overloads:
+            if "__" in version.cuda:
+                values = [each[at] for at, each in enumerate(loaded[d] for d in version.arguments)]
+                k.store(places[version.result], k.emit(libdevice.call, *values, fn=name))
     assert compiled(k.done(), arch).n_regs > 0
 
 

@@ -57,6 +57,8 @@ def kernel(src: gl.tensor, n: int, scale: float, layout: gl.constexpr, BLOCK: gl
     pid = gl.program_id(0)
     at = pid * BLOCK + gl.arange(0, BLOCK, layout=layout)
     assert_type(at, gl.tensor)
+    assert_type(gl.extra.libdevice.hypot(at, 2.0), gl.tensor)
+    gl.extra.libdevice.hypot(at)  # pyright: ignore[reportCallIssue]
     assert_type(n - at, gl.tensor)
     x = gl.load(src + at, mask=at < n, other=0.0)
     assert_type(x, gl.tensor)
