@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from weft.analysis.blocks import reaches_blocks
 from weft.analysis.flow import LOOPS, PARALLEL, States, program_order
 from weft.analysis.handles import ALLOCS, Place, alignment_of, bytes_of, handles, is_alloc
 from weft.errors import Loc
@@ -197,7 +198,7 @@ class _Liveness:
             if not all(slot in ended for part in begun for slot in _slots(part)):
                 self.lives[alloc].last = self.order.last
         if self.func.attrs.stage == "tile":
-            for alloc in self._shared_by_threads():
+            for alloc in (*self._shared_by_threads(), *self._shared_by_blocks()):
                 life = self.lives[alloc]
                 life.use(1, self.order.last)
                 life.kept = True
@@ -215,6 +216,12 @@ class _Liveness:
                 yield op
             elif op.kind is thread.shared_of:
                 yield from (place.alloc for place in self.places[op.result])
+
+    def _shared_by_blocks(self) -> Iterator[Op]:
+        """Allocations that other blocks of the cluster access: only the author knows when they are done with it."""
+        for op in walk(self.func.body):
+            if reaches_blocks(op) and op.operands[0] is not None:
+                yield from (place.alloc for place in self.places[op.operands[0]])
 
     def _line(self, position: int) -> Loc | None:
         """The line of the operation at a position, or of the last one before it that has a line."""

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from weft import compiler
+from weft.analysis.blocks import reaches_blocks
 from weft.analysis.handles import Place, handles
 from weft.analysis.liveness import lifetimes, place
 from weft.analysis.tensor_handles import columns_of
@@ -200,7 +201,7 @@ def _shared_accesses(func: Func) -> Iterator[Note]:
         held = op.result.type if op.kind is shared.load else op.operands[1].type if op.operands[1] is not None else None
         assert isinstance(t, SharedType)
         assert isinstance(held, TileType)
-        if held.linear is None:
+        if held.linear is None or reaches_blocks(op):
             continue
         plan = plan_access(
             held.linear, t.layout, t.alloc_shape, t.shape, (0,) * len(t.shape), t.element.bits, op.kind is shared.store

@@ -10,7 +10,7 @@ from tests.cuda.rules.test_clusters import described
 from tests.kernels.test_clusters import blocked, copy_blocks, offsets
 from weft import language as gl
 from weft.errors import LayoutError, UserError
-from weft.language.nvidia.hopper import cluster, mbarrier, tma
+from weft.language.nvidia.hopper import async_copy, cluster, mbarrier, tma
 from weft.nvidia.hopper import TensorDescriptorIm2Col
 
 ROWS, COLUMNS, COPIES = blocked([[1, 0]]), blocked([[0, 1]]), blocked([[0, 0]])
@@ -20,13 +20,10 @@ ROWS, COLUMNS, COPIES = blocked([[1, 0]]), blocked([[0, 1]]), blocked([[0, 0]])
 def stored(x, layout: gl.constexpr, shared: gl.constexpr, kind: gl.constexpr):
     i, j = offsets(64, 64, layout)
     memory = gl.allocate_shared_memory(gl.float32, [64, 64], shared)
-    value = gl.load(x + i * 64 + j)
-    if kind == "store":
-        memory.store(value)
-    if kind == "load":
-        gl.store(x + i * 64 + j, memory.load(layout))
-    if kind == "gather":
-        gl.store(x + i * 64 + j, memory.gather(i + j * 0, axis=0))
+    if kind == "copy":
+        async_copy.async_copy_global_to_shared(memory, x + i * 64 + j)
+    else:
+        memory.atomic_scatter_add(gl.load(x + i * 64 + j), i + j * 0, axis=0)
 
 
 def error_of(kernel, *args, **options) -> UserError:
@@ -36,15 +33,16 @@ def error_of(kernel, *args, **options) -> UserError:
     return caught.value
 
 
+COPIED = gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=[[0, 0]])
 SWIZZLED = gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=[[1, 0]])
 
 
 @pytest.mark.parametrize(
     ("kernel", "args", "words"),
     [
-        (stored, (gl.float32, COLUMNS, SWIZZLED, "store"), "those of the tile lie at [[0, 32]]"),
-        (stored, (gl.float32, COPIES, SWIZZLED, "load"), "those of the shared memory at [[32, 0]]"),
-        (stored, (gl.float32, ROWS, SWIZZLED, "gather"), "the blocks split that axis: [[32, 0]]"),
+        (stored, (gl.float32, COLUMNS, SWIZZLED, "copy"), "those of the tile lie at [[0, 32]]"),
+        (stored, (gl.float32, ROWS, SWIZZLED, "add"), "the blocks split that axis: [[32, 0]]"),
+        (stored, (gl.float32, COLUMNS, COPIED, "add"), "those of the shared memory at [[0, 0]]"),
     ],
 )
 def test_data_stays_in_its_block(kernel, args, words):

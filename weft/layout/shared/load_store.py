@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
 
@@ -11,10 +11,11 @@ from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout import cost
 from weft.layout.distributed.layouts import DistributedLayout
-from weft.layout.linear.columns import columns
+from weft.layout.linear.columns import Columns, columns
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.linear.maps import LinearLayout
+from weft.layout.shared.homes import Homes, homes
 from weft.layout.shared.layouts import PaddedSharedLayout, Pads, SharedLayout
 from weft.layout.shared.ldmatrix import ROW_BYTES, MatrixAccess, plan_matrix
 from weft.layout.shared.sizes import alignment
@@ -37,6 +38,65 @@ class SharedAccess:
     matrix: MatrixAccess | None
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteAccess:
+    """A load or store by vectors of a tile whose elements lie in the memory of several blocks of a cluster.
+
+    `access` is as in `SharedAccess`, but the last warp bits are those of the block's rank, and offsets are places
+    (`weft.layout.shared.homes`), before padding. A store goes to all `copies` (XOR constants for places)."""
+
+    access: Access
+    result: tuple[int, ...]
+    homes: Homes
+    pads: Pads
+    copies: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def plan_remote(
+    distributed: LinearLayout,
+    shared: SharedLayout,
+    tile_shape: tuple[int, ...],
+    view_shape: tuple[int, ...],
+    start: tuple[int, ...],
+    bits: int,
+    block_bits: int,
+    store: bool = False,
+) -> RemoteAccess:
+    """As `plan_access`, for blocks that access each other's memory. An element that several blocks hold in memory is loaded
+    from the reader's own where it can be; one that several hold in registers is stored by the first of them."""
+    found = homes(shared.to_linear(tile_shape), block_bits)
+    tile = columns(_in_tile(distributed, tile_shape, view_shape))
+    blocks = tile.block + (0,) * (block_bits - len(tile.block))
+    whole = Columns(tile.register, tile.lane, (*tile.warp, *blocks), ())
+    side = (store_side if store else load_side)(whole).mapped(found.of)
+    if not store:
+        own = (0,) * len(tile.warp) + found.steps
+        side = replace(side, warp=tuple([place ^ step for place, step in zip(side.warp, own, strict=True)]))
+    pads = shared.pads if isinstance(shared, PaddedSharedLayout) else ()
+    limit = min(_most_elements(shared, bits, pads), 1 << found.offset_bits)
+    access = spell(side, widest_vector(side, limit), found.of(join(start, tile_shape)))
+    return RemoteAccess(access, side.result, found, pads, found.copies if store else (0,))
+
+
+@lru_cache(maxsize=4096)
+def stays_in_block(
+    distributed: LinearLayout, shared: SharedLayout, tile_shape: tuple[int, ...], view_shape: tuple[int, ...]
+) -> bool:
+    """Whether every block finds the elements that it holds in its own memory."""
+    linear, tile = shared.to_linear(tile_shape), _in_tile(distributed, tile_shape, view_shape)
+    offset = linear.columns["offset"]
+    return _in_own_block(tile, linear, len(offset), Span((*offset, *linear.columns["block"])))
+
+
+def stays_in_block_along(indices: LinearLayout, shared: LinearLayout, axis: int, store: bool = False) -> bool:
+    """Whether every block finds the elements that its indices along an axis can name in its own memory; for a `store` no other
+    block may have copies of them, unless it has the same indices."""
+    pairs = zip_longest(indices.bases("block"), shared.bases("block"), fillvalue=(0,) * len(shared.out_sizes))
+    apart = any(mine[:axis] + mine[axis + 1 :] != its[:axis] + its[axis + 1 :] or its[axis] for mine, its in pairs)
+    return not apart and not (store and any(basis[axis] for basis in indices.bases("block")))
+
+
 @lru_cache(maxsize=4096)
 def plan_access(
     distributed: LinearLayout,
@@ -57,7 +117,8 @@ def plan_access(
     tile = _in_tile(distributed, tile_shape, view_shape)
     offset = linear.columns["offset"]
     places = Span((*offset, *linear.columns["block"]))
-    _check_blocks(distributed, tile, linear, len(offset), places)
+    if not _in_own_block(tile, linear, len(offset), places):
+        raise fail(errors.CONVERT_BLOCKS, src=list(distributed.bases("block")), dst=list(linear.bases("block")))
     side = (store_side if store else load_side)(columns(tile)).mapped(lambda element: solved(places, element))
     first = solved(places, join(start, tile_shape))
     pads = shared.pads if isinstance(shared, PaddedSharedLayout) else ()
@@ -93,16 +154,13 @@ def _in_tile(distributed: LinearLayout, tile_shape: Sequence[int], view_shape: S
     return LinearLayout.make(bases, list(zip(distributed.out_dims, tile_shape, strict=True)))
 
 
-def _check_blocks(
-    distributed: LinearLayout, tile: LinearLayout, shared: LinearLayout, offset_bits: int, places: Span
-) -> None:
-    """Check that every block has its own elements in its own memory."""
+def _in_own_block(tile: LinearLayout, shared: LinearLayout, offset_bits: int, places: Span) -> bool:
+    """Whether every block has its own elements in its own memory."""
     threads = (column for dim in ("register", "lane", "warp") for column in tile.columns[dim])
     crossing = any(solved(places, column) >> offset_bits for column in threads)
     # A layout without a basis for a bit of the block holds copies there.
     blocks = zip_longest(tile.columns["block"], shared.columns["block"], fillvalue=0)
-    if crossing or any(mine != its for mine, its in blocks):
-        raise fail(errors.CONVERT_BLOCKS, src=list(distributed.bases("block")), dst=list(shared.bases("block")))
+    return not crossing and all(mine == its for mine, its in blocks)
 
 
 def _most_elements(shared: SharedLayout, bits: int, pads: Pads) -> int:

@@ -14,7 +14,7 @@ from weft.errors import cluster as errors
 from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.types import SharedType, TensorType, TileType
 from weft.layout import LinearLayout
-from weft.layout.shared.load_store import plan_access
+from weft.layout.shared.load_store import plan_access, stays_in_block_along
 from weft.ops import async_copy, cluster, control, shared, tcgen05, tensor_memory
 
 _MEET = "store the tile to global memory, call cluster.barrier(), and load it in the other layout"
@@ -60,12 +60,12 @@ def _blocks(linear: LinearLayout) -> list[list[int]]:
 def _access(op: Op) -> None:
     """A tile and the shared memory that it is loaded from or stored to must be split among blocks in the same way."""
     handle = op.operands[0]
-    other = op.result if op.kind is shared.load else op.operands[1]
+    other = op.operands[1]
     assert handle is not None and isinstance(handle.type, SharedType)
     t, linear = handle.type, _linear(other)
     start = (0,) * t.layout.rank
     try:
-        plan_access(linear, t.layout, t.alloc_shape, t.shape, start, t.element.bits, op.kind is not shared.load)
+        plan_access(linear, t.layout, t.alloc_shape, t.shape, start, t.element.bits, True)
     except LayoutError as error:
         if error.code != "convert-blocks":
             raise
@@ -113,34 +113,22 @@ def _split_apart(op: Op, tile_blocks: list[list[int]], memory_blocks: list[list[
 def _along(op: Op) -> None:
     """Indices must select elements of their own block."""
     handle, indices, axis = op.operands[0], _linear(op.operands[-1]), int(op.attrs["axis"])
-    assert handle is not None
-    if isinstance(handle.type, SharedType):
-        of_source = handle.type.layout.to_linear(handle.type.alloc_shape)
-    else:
-        of_source = _linear(handle)
-    source, chosen = _blocks(of_source), _blocks(indices)
-    if any(basis[axis] for basis in source):
+    assert handle is not None and isinstance(handle.type, SharedType)
+    source = handle.type.layout.to_linear(handle.type.alloc_shape)
+    if any(basis[axis] for basis in source.bases("block")):
         raise _exchange(
-            op.name, f"indices may name any element along axis {axis}", f"the blocks split that axis: {source}",
+            op.name, f"indices may name any element along axis {axis}", f"the blocks split that axis: {_blocks(source)}",
             "split the tile along another axis",
         )  # fmt: skip
-    if [_without(b, axis) for b in chosen] != [_without(b, axis) for b in _padded(source, chosen)]:
-        raise _split_apart(op, chosen, source)
-
-
-def _without(basis: list[int], axis: int) -> list[int]:
-    return basis[:axis] + basis[axis + 1 :]
+    if not stays_in_block_along(indices, source, axis, store=True):
+        raise _split_apart(op, _blocks(indices), _blocks(source))
 
 
 _CHECKS: dict[OpDef, Callable[[Op], None]] = {
-    shared.load: _access,
-    shared.store: _access,
     shared.async_store: _access,
     async_copy.global_to_shared: _access,
     tensor_memory.load: _tensor_access,
     tensor_memory.store: _tensor_access,
     tcgen05.copy: _tensor_copy,
-    shared.gather: _along,
-    shared.scatter: _along,
     shared.atomic: _along,
 }

@@ -7,14 +7,15 @@
                                                 cluster.arrive; cluster.wait
 
 A block may signal another block's mbarrier only after it is initialised, and may access another block's shared memory only
-while that block runs. If the author already has a cluster barrier there, the pass inserts none. Synchronisation in between is
-the author's.
+while that block runs: after a barrier that it has come to, and before one that it waits at. If the author already has a cluster
+barrier there, the pass inserts none. Synchronisation in between is the author's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from weft.analysis.blocks import reaches_blocks
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import DescriptorType, TensorType
@@ -29,20 +30,29 @@ def cluster_sync(func: Func) -> Func:
     crossing = [number for number, op in enumerate(ops) if _crosses(op, blocks)]
     if not crossing:
         return func
-    made = [number for number, op in enumerate(ops[: crossing[0]]) if op.kind is mbarrier.init]
+    first = crossing[0]
+    made = [number for number, op in enumerate(ops[:first]) if op.kind is mbarrier.init]
+    starts = any(map(reaches_blocks, _inside(ops[first]))) and not _meets(ops[:first])
     if not _meets(ops[crossing[-1] + 1 :]):
         ops[-1:] = [*_meeting("before a block exits while others use its memory", func.body.terminator.loc), ops[-1]]
     if made and not _meets(ops[made[-1] + 1 : crossing[0]]):
         ops[made[-1] + 1 : made[-1] + 1] = _meeting(
             "after mbarrier.init, before other blocks signal it", ops[made[-1]].loc
         )
+    elif starts:
+        ops[first:first] = _meeting("before threads access memory of a block that may not have started", ops[first].loc)
     return func.with_body(Region(func.body.args, tuple(ops)))
 
 
 def _crosses(outer: Op, blocks: int) -> bool:
     """Whether an operation of the outermost region, or one nested in it, accesses other blocks' memory."""
-    inside = (inner for region in outer.regions for inner in walk(region))
-    return any(_reaches(op, blocks) for op in (outer, *inside) if op.effects)
+    return any(_reaches(op, blocks) for op in _inside(outer) if op.effects)
+
+
+def _inside(outer: Op) -> Iterator[Op]:
+    """An operation, and those nested in it."""
+    yield outer
+    yield from (inner for region in outer.regions for inner in walk(region))
 
 
 def _reaches(op: Op, blocks: int) -> bool:
@@ -55,7 +65,7 @@ def _reaches(op: Op, blocks: int) -> bool:
     if any(isinstance(value.type, TensorType) and value.type.layout.two_ctas for value in op.uses):
         # An MMA of two blocks (`.cta_group::2`) accesses the memory of both; threads access their own block's.
         return any(effect.by == "elected" for effect in op.effects)
-    return any(effect.remote for effect in op.effects)
+    return reaches_blocks(op) or any(effect.remote for effect in op.effects)
 
 
 def _meets(ops: Sequence[Op]) -> bool:

@@ -6,6 +6,7 @@ records for the access.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -19,6 +20,8 @@ from weft.ir.core import Op, Value
 from weft.ir.types import DType, SharedType, TensorType
 from weft.layout import WARP_SIZE, LinearLayout, PaddedSharedLayout, SharedLayout
 from weft.layout.base import WARPGROUP
+from weft.layout.linear.columns import combinations
+from weft.layout.shared.homes import Homes, homes
 from weft.layout.shared.sizes import stage_bytes
 from weft.layout.tensor_memory.layouts import COLUMN, LANES, ROW, TensorLayout
 from weft.sim.machine.data import Array, Data, Mark, arange, union, where
@@ -221,6 +224,34 @@ def some_place(
     return Place(inside, low, high, Area(granules.ravel(), threads, repeats=True))
 
 
+def in_blocks(
+    task: Task, type: SharedType, handle: Handle, coordinates: tuple[Array, ...], held: Array, threads: Array, copy: int | None
+) -> Iterator[tuple[Block, Place]]:  # fmt: skip
+    """The places of the elements at some coordinates of a view, of which this block accesses those in `held`, in each block of
+    the cluster. `copy`: which copy of the elements (`Homes.copies`); None: the block's own, where it has one."""
+    found, table = _homes_of(type.layout, type.alloc_shape, task.machine.blocks)
+    at = coordinates if not handle.start else [c + first for c, first in zip(coordinates, handle.start, strict=True)]
+    flat: Array = np.ravel_multi_index(np.broadcast_arrays(*at), type.alloc_shape)
+    spots = table[flat] ^ (found.own(task.rank) if copy is None else copy)
+    offsets, ranks = found.split(spots)
+    if isinstance(type.layout, PaddedSharedLayout):
+        offsets = type.layout.pad(offsets)
+    for rank in np.unique(ranks[held]).tolist():
+        mine = held & (ranks == rank)
+        spread = where(mine, offsets, offsets[mine][0])
+        block = task.block.cluster.blocks[int(rank)]
+        granule = block.store(SHARED).granule
+        yield block, place_at(handle.base, spread, type.element.itemsize, granule, threads.reshape(held.shape), mine)
+
+
+@lru_cache(maxsize=256)
+def _homes_of(layout: SharedLayout, shape: tuple[int, ...], blocks: int) -> tuple[Homes, Array]:
+    """The homes of a tile's elements, and the place of each by its row-major index."""
+    found = homes(layout.to_linear(shape), blocks.bit_length() - 1)
+    bits = prod(shape).bit_length() - 1
+    return found, np.array(combinations([found.of(1 << bit) for bit in range(bits)]), np.int64)
+
+
 # Accesses
 
 
@@ -332,13 +363,15 @@ def unwritten(task: Task, op: Op, handle: Handle, fresh: Array, name: str = "", 
     task.machine.found.add(error, entry, op)
 
 
-def write_tile(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data) -> None:
-    """Write this block's elements of a tile. Raises OutOfBounds, races."""
+def write_tile(
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data, block: Block | None = None
+) -> None:
+    """Write this block's elements of a tile, to the memory of `block` (default: the task's own). Raises OutOfBounds, races."""
     undefined = value.undefined
     if place.mine is not None:
         mark = undefined and Mark(place.chosen(undefined.mask), undefined.cause, undefined.loc)
         value = Data(place.chosen(value.array), mark)
-    write(task, op, handle, place, element, place.written, value)
+    write(task, op, handle, place, element, place.written, value, block)
 
 
 def write(

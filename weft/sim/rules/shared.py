@@ -8,16 +8,18 @@ from math import prod
 
 import numpy as np
 
+from weft.analysis.blocks import reaches_blocks
 from weft.errors import hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType
 from weft.layout import WARP_SIZE, LinearLayout, MBarrierLayout
+from weft.layout.shared.homes import homes
 from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.views import contiguous
 from weft.ops import shared
 from weft.sim.machine.data import Array, Data, Mark, arange, moved, where
-from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
+from weft.sim.machine.hardware import linear_of, own_part_of, owners_of, part_of, readers_of
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.memory import places
 from weft.sim.memory.global_access import COMBINE
@@ -115,15 +117,20 @@ def _keep_alive(task: Task, op: Op, handle: Handle) -> None:
 
 @rule(shared.load)
 def _load(task: Task, op: Op, handle: Handle) -> Data:
-    type = shared_type(op.operands[0])
-    place = places.place_of(task, type, handle, linear_of(tile_of(op.result)), reading=True)
+    type, layout = shared_type(op.operands[0]), linear_of(tile_of(op.result))
+    if reaches_blocks(op):
+        return _read_blocks(task, op, handle, _grid(type.shape), layout)
+    place = places.place_of(task, type, handle, layout, reading=True)
     return places.read(task, op, handle, place, type.element)
 
 
 @rule(shared.store)
 def _store(task: Task, op: Op, handle: Handle, value: Data) -> None:
-    type = shared_type(op.operands[0])
-    place = places.place_of(task, type, handle, linear_of(tile_of(op.operands[1])), reading=False)
+    type, layout = shared_type(op.operands[0]), linear_of(tile_of(op.operands[1]))
+    if reaches_blocks(op):
+        _write_blocks(task, op, handle, _grid(type.shape), layout, value)
+        return
+    place = places.place_of(task, type, handle, layout, reading=False)
     places.write_tile(task, op, handle, place, type.element, value)
 
 
@@ -153,9 +160,49 @@ def _send(task: Task, op: Op, handle: Handle, place: Place, element: DType, valu
     barrier.bring(op, task.clock, at.size * element.itemsize, task.block.agents.start(op, move))
 
 
+# Elements in the memory of other blocks.
+
+
+def _grid(shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """The coordinates of a view's elements."""
+    return tuple(np.broadcast_arrays(*np.ix_(*map(arange, shape))))
+
+
+def _read_blocks(task: Task, op: Op, handle: Handle, coordinates: tuple[Array, ...], layout: LinearLayout) -> Data:
+    """Read elements at some coordinates, each from the block in whose memory it lies."""
+    type, shape = shared_type(op.operands[0]), np.shape(coordinates[0])
+    part, threads = part_of(layout, task.rank), readers_of(layout, MANY, task.rank)
+    held = np.ones(shape, bool) if part is None else part.reshape(shape)
+    out: Array = np.zeros(shape, numpy_dtype(type.element))
+    undefined: Array = np.zeros(shape, bool)
+    mark: Mark | None = None
+    for block, place in places.in_blocks(task, type, handle, coordinates, held, threads, None):
+        found, mine = places.read(task, op, handle, place, type.element, block), place.mine
+        out[mine] = found.array[mine]
+        if found.undefined is not None:
+            mark = found.undefined
+            undefined[mine] = np.broadcast_to(mark.mask, shape)[mine]
+    return Data(out, mark and Mark(undefined, mark.cause, mark.loc))
+
+
+def _write_blocks(
+    task: Task, op: Op, handle: Handle, coordinates: tuple[Array, ...], layout: LinearLayout, value: Data
+) -> None:
+    """Write elements to all copies in the memory of blocks: those of which this block is the first that holds them."""
+    type, shape = shared_type(op.operands[0]), np.shape(coordinates[0])
+    part, threads = own_part_of(layout, task.rank, task.machine.blocks), owners_of(layout, task.rank)
+    held = np.ones(shape, bool) if part is None else part.reshape(shape)
+    bits = task.machine.blocks.bit_length() - 1
+    for copy in homes(type.layout.to_linear(type.alloc_shape), bits).copies:
+        for block, place in places.in_blocks(task, type, handle, coordinates, held, threads, copy):
+            places.write_tile(task, op, handle, place, type.element, value, block)
+
+
 @rule(shared.gather)
 def _gather(task: Task, op: Op, handle: Handle, indices: Data) -> Data:
     type, layout = shared_type(op.operands[0]), linear_of(tile_of(op.operands[1]))
+    if reaches_blocks(op):
+        return _read_blocks(task, op, handle, _named(task, op, handle, type, indices, layout, "reads")[0], layout)
     place = _along(task, op, handle, type, indices, layout, "reads")
     return places.read(task, op, handle, place, type.element)
 
@@ -171,15 +218,20 @@ def _atomic(task: Task, op: Op, handle: Handle, value: Data, mask: Data | None, 
 @rule(shared.scatter)
 def _scatter(task: Task, op: Op, handle: Handle, value: Data, indices: Data) -> None:
     type, layout = shared_type(op.operands[0]), linear_of(tile_of(op.operands[2]))
+    if reaches_blocks(op):
+        coordinates, _ = _named(task, op, handle, type, indices, layout, "writes")
+        _write_blocks(task, op, handle, coordinates, layout, value)
+        return
     place = _along(task, op, handle, type, indices, layout, "writes")
     places.write_tile(task, op, handle, place, type.element, value)
 
 
-def _along(
+def _named(
     task: Task, op: Op, handle: Handle, type: SharedType, indices: Data, layout: LinearLayout, access: str,
     mask: Array | None = None,
-) -> Place:  # fmt: skip
-    """The place of the elements at `indices` along an axis, where `mask` holds. Raises OutOfBounds."""
+) -> tuple[tuple[Array, ...], Array | None]:  # fmt: skip
+    """The coordinates of the elements at `indices` along an axis, and the mask of those that the block accesses (None: all),
+    where `mask` holds. Raises OutOfBounds."""
     task.demand(op, indices, "an index", mask)
     axis = int(op.attrs["axis"])
     at: Array = np.asarray(indices.array).astype(np.int64)
@@ -198,7 +250,15 @@ def _along(
     grid = np.ix_(*map(arange, at.shape))
     if mine is not None:
         at = where(mine, at, np.int64(0))
-    coordinates = tuple(at if d == axis else part for d, part in enumerate(grid))
+    return tuple(np.broadcast_arrays(*(at if d == axis else part for d, part in enumerate(grid)))), mine
+
+
+def _along(
+    task: Task, op: Op, handle: Handle, type: SharedType, indices: Data, layout: LinearLayout, access: str,
+    mask: Array | None = None,
+) -> Place:  # fmt: skip
+    """The place of the elements at `indices` along an axis, where `mask` holds. Raises OutOfBounds."""
+    coordinates, mine = _named(task, op, handle, type, indices, layout, access, mask)
     elements = places.positions(type.layout, type.alloc_shape, coordinates, handle.start)
     threads = readers_of(layout, MANY, task.rank) if access == "reads" else owners_of(layout, task.rank)
     chosen = elements.ravel() if mine is None else elements[mine]

@@ -7,18 +7,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
 
+from weft.analysis.blocks import reaches_blocks
 from weft.errors import compiler as errors
 from weft.errors import fail
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import ScalarType, int32
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
-from weft.layout.shared.load_store import SharedAccess, plan_access
+from weft.layout.shared.homes import Homes, homes
+from weft.layout.shared.load_store import RemoteAccess, SharedAccess, plan_access, plan_remote
 from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.vectors import Access
-from weft.ops import arith, regs, shared
+from weft.ops import arith, cluster, regs, shared
 from weft.ops.regs import Table
+from weft.passes.lower.blocks import owns_first
+from weft.passes.lower.cluster import active, spread
 from weft.passes.lower.exchange import broadcast_from_owner
 from weft.passes.lower.forms import Array, Origin
 from weft.passes.lower.handles import define, index, reinterpret, slice_, type_of, view
@@ -77,6 +84,9 @@ def keep_alive(lo: Lowering, op: Op) -> None:
 def load(lo: Lowering, op: Op) -> None:
     """Each thread loads the elements that it holds; registers with equal elements are loaded once."""
     (handle,) = op.uses
+    if reaches_blocks(op):
+        lo.define(op, lo.picked(*_load_remote(lo, handle, op.result)))
+        return
     found = plan(lo, handle, op.result, store=False)
     matrix = found.matrix if lo.target.has_ldmatrix else None
     access = matrix.rows if matrix else found.access
@@ -100,6 +110,9 @@ def load(lo: Lowering, op: Op) -> None:
 def store(lo: Lowering, op: Op) -> None:
     """An element that several registers or threads hold is stored once."""
     handle, value = op.uses
+    if reaches_blocks(op):
+        _store_remote(lo, handle, value)
+        return
     found = plan(lo, handle, value, store=True)
     matrix = found.matrix if lo.target.has_stmatrix else None
     access = matrix.rows if matrix else found.access
@@ -136,6 +149,66 @@ def async_store(lo: Lowering, op: Op) -> None:
     )  # fmt: skip
 
 
+# Accesses to the memory of other blocks.
+
+
+def _remote(lo: Lowering, handle: Value, tile: Value, store: bool) -> RemoteAccess:
+    t, start = type_of(handle), lo.start(handle)
+    return plan_remote(
+        linear_of(tile), t.layout, t.alloc_shape, t.shape, start, t.element.bits, lo.block_bits, store
+    )  # fmt: skip
+
+
+def _spots(lo: Lowering, plan: RemoteAccess, copy: int = 0) -> tuple[Value, Value, dict[str, Any]]:
+    """The base and the peer of a thread's accesses, and what describes each access."""
+    access, homes = plan.access, plan.homes
+    base, peer = (spread(lo, access, homes.block_bits, lambda p, i=i: homes.split(p)[i]) for i in (0, 1))
+    lanes, warps = (tuple([homes.split(p)[0] for p in bases]) for bases in (access.lane_bases, access.warp_bases))
+    offsets, peers = zip(*[homes.split(offset ^ copy) for offset in access.offsets], strict=True)
+    local = replace(access, lane_bases=lanes, warp_bases=warps, offsets=offsets, pads=plan.pads)
+    xored, added = zip(*local.parts, strict=True)
+    return base, peer, {"offsets": xored, "added": added if any(added) else (), "peers": peers}
+
+
+def _load_remote(lo: Lowering, handle: Value, tile: Value) -> tuple[Array, Table]:
+    plan = _remote(lo, handle, tile, store=False)
+    slot = _slots(plan.access.registers)
+    registers = tuple(tuple([slot[r] for r in group]) for group in plan.access.registers)
+    base, peer, each = _spots(lo, plan)
+    value = lo.emit(
+        cluster.load_regs, view(lo, handle), base, peer,
+        registers=registers, vec=plan.access.vec, pads=plan.pads, **each,
+    )  # fmt: skip
+    return Array(value), tuple([slot[r] for r in plan.result])
+
+
+def _store_remote(lo: Lowering, handle: Value, tile: Value) -> None:
+    """The first of the threads of all blocks that hold an element stores all copies of it."""
+    plan = _remote(lo, handle, tile, store=True)
+    data, mask = lo.array(lo.form(tile)), active(lo, plan.access, plan.homes.block_bits)
+    for copy in plan.copies:
+        base, peer, each = _spots(lo, plan, copy)
+        lo.emit(
+            cluster.store_regs, view(lo, handle), base, peer, data, mask,
+            registers=plan.access.registers, vec=plan.access.vec, pads=plan.pads, **each,
+        )  # fmt: skip
+
+
+def _homes(lo: Lowering, handle: Value) -> Homes:
+    t = type_of(handle)
+    return homes(t.layout.to_linear(t.alloc_shape), lo.block_bits)
+
+
+def _parted(lo: Lowering, found: Homes, places: Value) -> tuple[Value, Value]:
+    """The offsets and the ranks of an array of places."""
+    count = lo.count(Array(places))
+    mask, bits = (
+        lo.emit(regs.splat, lo.constant(number, int32), count=count)
+        for number in ((1 << found.offset_bits) - 1, found.offset_bits)
+    )
+    return lo.emit(arith.and_, places, mask), lo.emit(arith.shr, places, bits)
+
+
 # Elements chosen by indices.
 
 
@@ -143,8 +216,13 @@ def gather(lo: Lowering, op: Op) -> None:
     """Each register loads the element that its index selects."""
     handle, indices = op.uses
     every = tuple(range(linear_of(indices).in_size("register")))
-    elements = _elements(lo, handle, indices, op.attrs["axis"], every)
     pads = pads_of(type_of(handle).layout)
+    if reaches_blocks(op):
+        found = _homes(lo, handle)
+        places = _elements(lo, handle, indices, op.attrs["axis"], every, found.steps)
+        lo.define(op, Array(lo.emit(cluster.load_at, view(lo, handle), *_parted(lo, found, places), pads=pads)))
+        return
+    elements = _elements(lo, handle, indices, op.attrs["axis"], every)
     lo.define(op, Array(lo.emit(shared.load_at, view(lo, handle), elements, pads=pads)))
 
 
@@ -153,9 +231,17 @@ def scatter(lo: Lowering, op: Op) -> None:
     handle, value, indices = op.uses
     linear = linear_of(indices)
     registers = owned(linear)
-    elements = _elements(lo, handle, indices, op.attrs["axis"], registers)
     data = lo.array(lo.picked(lo.form(value), registers))
     pads = pads_of(type_of(handle).layout)
+    if reaches_blocks(op):
+        found = _homes(lo, handle)
+        places = _elements(lo, handle, indices, op.attrs["axis"], registers, (0,) * found.block_bits)
+        for copy in found.copies:
+            moved = lo.emit(regs.splat, lo.constant(copy, int32), count=len(registers))
+            parts = _parted(lo, found, lo.emit(arith.xor, places, moved) if copy else places)
+            lo.emit(cluster.store_at, view(lo, handle), *parts, data, owns_first(lo, linear), pads=pads)
+        return
+    elements = _elements(lo, handle, indices, op.attrs["axis"], registers)
     lo.emit(shared.store_at, view(lo, handle), elements, data, lo.owns(linear), pads=pads)
 
 
@@ -176,10 +262,13 @@ def atomic(lo: Lowering, op: Op) -> None:
     lo.define(op, Array(broadcast_from_owner(lo, old, linear, op.result in lo.used)))
 
 
-def _elements(lo: Lowering, handle: Value, indices: Value, axis: int, registers: Table) -> Value:
+def _elements(
+    lo: Lowering, handle: Value, indices: Value, axis: int, registers: Table, steps: Table | None = None
+) -> Value:
     """The offsets of the selected elements, before padding, as an array.
 
-    The layout is linear over F2: the offset of an element is the XOR of the offsets of its coordinates' bits.
+    The layout is linear over F2: the offset of an element is the XOR of the offsets of its coordinates' bits. With `steps` the
+    result are places in the memory of all blocks; bit i of the block's own rank contributes `steps[i]` besides coordinates.
     """
     t, start, linear = type_of(handle), lo.start(handle), linear_of(indices)
     rank = len(start)
@@ -200,7 +289,11 @@ def _elements(lo: Lowering, handle: Value, indices: Value, axis: int, registers:
 
     value = lo.array(lo.picked(lo.form(indices), registers))
     number = value if value.type.element == int32 else lo.emit(arith.cast, value, dtype=int32)
-    total: Value = lo.emit(regs.xor, lo.of_thread(lanes, warps), offsets=own)
+    blocks: Table = ()
+    if steps is not None:
+        own_bases = [others(basis) for basis in linear.bases("block")]
+        blocks = tuple([place ^ step for place, step in zip_longest(own_bases, steps, fillvalue=0)])
+    total: Value = lo.emit(regs.xor, lo.of_thread(lanes, warps, blocks), offsets=own)
     for part in _mapped(lo, number, along):
         total = lo.emit(arith.xor, total, part)
     return total
