@@ -246,6 +246,22 @@ def dot(k, a, b, acc):
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_pairs(arch):
+    """Arrays of an odd length and scalars too, which have elements without a partner."""
+    halves, floats = [t for t in DTYPES if t.is_floating() and t.bits == 16], [float32]
+    k = arguments([*halves, *floats])
+    for dtype in (*halves, *floats):
+        ptr = parameter(k, dtype)
+        for count in (1, 2, 5):
+            x = k.load(ptr, count)
+            k.store(ptr, k.emit(arith.packed_fma, x, x, x))
+            for kind in ("add", "sub", "mul", *(("min", "max") if dtype.bits == 16 else ())):
+                k.store(ptr, k.emit(arith.packed, x, x, kind=kind))
+    made = compiled(k.done(), arch)
+    assert made.n_regs > 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_scratch(arch):
     k = arguments(DTYPES)
     k.attrs["shared_bytes"] = 32768

@@ -278,6 +278,12 @@ ACCESS_ORDER_WITH = row(
     "gl.{what} has {given} and {other}, which cannot be combined",
     "{fix}",
 )
+PACKED_TYPE = row(
+    "language-packed-type",
+    CompilationError,
+    "{what} computes pairs of {known}, not of {dtype}",
+    "convert the operands, as in x.to(gl.float16), or pass dtype=",
+)
 ATOMIC_TYPE = row(
     "language-atomic-type",
     CompilationError,

@@ -13,7 +13,7 @@ from typing import Literal
 
 from weft.ir.core import Attrs, Laws, Value
 from weft.ir.define import exact, op
-from weft.ir.types import DType, Pointer, ScalarType, Type, int1, int32, with_element
+from weft.ir.types import DType, Pointer, ScalarType, Type, bfloat16, float16, float32, int1, int32, with_element
 from weft.ops.check import (
     boolean,
     dtype_of,
@@ -26,6 +26,7 @@ from weft.ops.check import (
 )  # fmt: skip
 
 Predicate = Literal["eq", "ne", "lt", "le", "gt", "ge"]
+Packed = Literal["add", "sub", "mul", "min", "max"]
 Rounding = Literal["rn", "rz"]
 
 # For each function the error bound of the GPU's float32 version in ulp (0: bit-exact on both back ends).
@@ -232,6 +233,26 @@ def fma(x: Value, y: Value, z: Value) -> Type:
     """`x * y + z` of floats with one rounding."""
     floating(x)
     return same_type(x, y, z)
+
+
+@op("arith.packed", elementwise=True)
+def packed(x: Value, y: Value, kind: Packed) -> Type:
+    """A sum, difference, product, minimum or maximum of floats, two elements per instruction where the target has it. Unlike
+    `add` and `mul` these are never contracted."""
+    _packable(x, kind in ("min", "max"))
+    return same_type(x, y)
+
+
+@op("arith.packed_fma", elementwise=True)
+def packed_fma(x: Value, y: Value, z: Value) -> Type:
+    """`fma`, two elements per instruction where the target has it."""
+    _packable(x)
+    return same_type(x, y, z)
+
+
+def _packable(x: Value, half: bool = False) -> None:
+    allowed = (float16, bfloat16) if half else (float16, bfloat16, float32)
+    require(x.type.element in allowed, "no pairs of {}", x.type.element)
 
 
 @op("arith.cast", elementwise=True, fold=exact(int))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.cuda.emitter import Emitter, refers, spells
+from weft.cuda.emitter import Emitter, emits, refers, spells
 from weft.cuda.text.casts import cast
-from weft.cuda.text.refs import Inline, Ref
-from weft.cuda.text.spelling import c_type, constant, is_small_float
+from weft.cuda.text.prelude import Piece
+from weft.cuda.text.refs import Index, Inline, Ref
+from weft.cuda.text.spelling import c_type, constant, count_of, is_small_float
 from weft.ir.core import Op
 from weft.ir.types import DType, Pointer, float32
 from weft.ops import arith
@@ -255,3 +256,67 @@ def _sign_bit(x: str, dtype: DType, fn: str) -> str:
     sign = 1 << (dtype.bits - 1)
     change = f"^ {sign:#x}" if fn == "neg" else f"& {sign - 1:#x}"
     return f"{c_type(dtype)}{{(u{dtype.bits})({x}.bits {change})}}"
+
+
+# Pairs: one instruction for two registers, or two scalar ones where the target has no such.
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
+
+
+@emits(arith.packed, arith.packed_fma)
+def _packed(e: Emitter, op: Op) -> None:
+    dtype, kind = dtype_of(op.result), op.attrs.get("kind", "fma")
+    count = count_of(op.result.type)
+    if count is None:
+        e.define(op.result, _one(e, op, kind, dtype, [e.at(x) for x in op.uses]))
+        return
+    into = e.variable(op.result)
+    pairs = count // 2 if _has_pairs(e, dtype, kind) else 0
+
+    def pair(index: Index) -> str:
+        first = 2 * index if isinstance(index, int) else f"2 * {index}"
+        second = 2 * index + 1 if isinstance(index, int) else f"2 * {index} + 1"
+        texts = [e.at(x, at) for x in op.uses for at in (first, second)]
+        return f"{name}({into.name} + {first}, {', '.join(texts)});"
+
+    if pairs:
+        name = _pair_function(e, kind, dtype, len(op.uses))
+        e.unrolled(pairs, [(op.loc, pair)])
+    for at in range(2 * pairs, count):
+        e.out.statement(f"{into.at(at)} = {_one(e, op, kind, dtype, [e.at(x, at) for x in op.uses])};")
+
+
+def _has_pairs(e: Emitter, dtype: DType, kind: str) -> bool:
+    if dtype.bits == 32:
+        return e.target.has_f32x2
+    return not dtype.is_bf16() or kind not in _OPERATORS or e.target.has_bf16_arith
+
+
+def _one(e: Emitter, op: Op, kind: str, dtype: DType, texts: list[str]) -> str:
+    if kind == "fma":
+        return fma(e, op, dtype, *texts)
+    if kind in _OPERATORS:
+        if is_small_float(dtype):
+            e.pieces.use(f"operator{_OPERATORS[kind]}({dtype.code})")
+        return f"{texts[0]} {_OPERATORS[kind]} {texts[1]}"
+    return extreme(e, op, kind, dtype, False, *texts)
+
+
+def _pair_function(e: Emitter, kind: str, dtype: DType, operands: int) -> str:
+    """The function `name(out, x0, x1, y0, y1, ...)`."""
+    name, type = f"{kind}2_{dtype.code}", c_type(dtype)
+    word, pack, letter = ("u64", "pair_f32", "l") if dtype.bits == 32 else ("u32", "pair16", "r")
+    letters = "xyz"[:operands]
+    # ptxas (13.0, sm_100a) contracts mul.f32x2 and add.f32x2 to FFMA2 where neither has .rn, also under --fmad=false.
+    rounding = ".rn" if kind == "fma" or (kind == "mul" and dtype.bits == 32) else ""
+    slots = ", ".join(f"%{i + 1}" for i in range(operands))
+    inputs = ", ".join(f'"{letter}"({pack}({each}0, {each}1))' for each in letters)
+    half = "u32" if dtype.bits == 32 else "u16"
+    parts = ", ".join(f"{type} {each}{i}" for each in letters for i in range(2))
+    text = (
+        f"DEV void {name}({type}* out, {parts}) {{\n"
+        f'  {word} w; asm("{kind}{rounding}.{dtype.code}x2 %0, {slots};" : "={letter}"(w) : {inputs});\n'
+        f"  out[0] = __builtin_bit_cast({type}, ({half})w);\n"
+        f"  out[1] = __builtin_bit_cast({type}, ({half})(w >> {dtype.bits})); }}"
+    )
+    return e.pieces.define(name, Piece(text, (dtype.code, pack) if is_small_float(dtype) else (pack,)))

@@ -298,6 +298,14 @@ _SHUFFLES = {
 
 # Packing of elements narrower than 32 bits into 32-bit words.
 _PACKING = {
+    "pair_f32": Piece(
+        "DEV u64 pair_f32(float x, float y) {\n"
+        "  return (u64)__builtin_bit_cast(u32, y) << 32 | __builtin_bit_cast(u32, x); }"
+    ),
+    "pair16": Piece(
+        "template <class T> DEV u32 pair16(T x, T y) {\n"
+        "  return (u32)__builtin_bit_cast(u16, y) << 16 | __builtin_bit_cast(u16, x); }"
+    ),
     "pack16": Piece(
         "DEV u32 pack16(const void* p) { const u16* x = (const u16*)p; u32 w; "
         'asm("mov.b32 %0, {%1, %2};" : "=r"(w) : "h"(x[0]), "h"(x[1])); return w; }'

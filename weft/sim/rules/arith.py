@@ -106,6 +106,19 @@ rule(arith.shr)(_pure(np.right_shift, lambda operands: wraps.shifted_right(*oper
 rule(arith.umulhi)(_pure(numbers.high_product))
 rule(arith.popcount)(_pure(numbers.popcount))
 rule(arith.fma)(_pure(numbers.fma))
+rule(arith.packed_fma)(_pure(numbers.fma))
+_PACKED: dict[str, Callable[[Array, Array], Array]] = {
+    "add": lambda x, y: numbers.through32(np.add, x, y),
+    "sub": lambda x, y: numbers.through32(np.subtract, x, y),
+    "mul": lambda x, y: numbers.through32(np.multiply, x, y),
+    "min": numbers.minimum,
+    "max": numbers.maximum,
+}
+
+
+@rule(arith.packed)
+def _packed(task: Task, op: Op, x: Data, y: Data) -> Data:
+    return _pure(_PACKED[op.attrs["kind"]])(task, op, x, y)
 
 
 def _dividing(

@@ -115,6 +115,8 @@ RULES: dict[OpDef, Rule] = {
     arith.select: Rule(_chosen, _selected),
     arith.cast: Rule(_cast, _taken, widens=True),
     arith.math: Rule(_function),
-    **dict.fromkeys((arith.bitcast, arith.clamp, arith.div_rn, arith.fma), Rule(anything)),
+    **dict.fromkeys(
+        (arith.bitcast, arith.clamp, arith.div_rn, arith.fma, arith.packed, arith.packed_fma), Rule(anything)
+    ),
 }
 NOTHING: dict[OpDef, str] = {}

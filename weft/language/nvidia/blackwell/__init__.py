@@ -9,6 +9,7 @@ from weft.language.nvidia.blackwell.mma import (
     tcgen05_mma_barrier_count,
     tcgen05_mma_scaled,
 )
+from weft.language.nvidia.blackwell.packed import add2, fma2, max2, min2, mul2, sub2
 from weft.language.nvidia.blackwell.tensor_memory import (
     TensorMemoryLayout,
     TensorMemoryScalesLayout,
@@ -29,8 +30,9 @@ from weft.language.nvidia.hopper import (
 )
 
 __all__ = [
-    "TensorMemoryLayout", "TensorMemoryScalesLayout", "allocate_tensor_memory", "async_copy", "async_store", "clc", "cluster",
-    "fence_async_shared", "get_tmem_32x32b_reg_layout", "get_tmem_reg_layout", "mbarrier", "mma_v2", "named_barrier",
-    "tcgen05_commit", "tcgen05_copy", "tcgen05_fence", "tcgen05_mma", "tcgen05_mma_barrier_count", "tcgen05_mma_scaled",
-    "tensor_memory_descriptor", "tensor_memory_descriptor_type", "tma",
+    "TensorMemoryLayout", "TensorMemoryScalesLayout", "add2", "allocate_tensor_memory", "async_copy", "async_store",
+    "clc", "cluster", "fence_async_shared", "fma2", "get_tmem_32x32b_reg_layout", "get_tmem_reg_layout", "max2",
+    "mbarrier", "min2", "mma_v2", "mul2", "named_barrier", "sub2", "tcgen05_commit", "tcgen05_copy", "tcgen05_fence",
+    "tcgen05_mma", "tcgen05_mma_barrier_count", "tcgen05_mma_scaled", "tensor_memory_descriptor",
+    "tensor_memory_descriptor_type", "tma",
 ]  # fmt: skip

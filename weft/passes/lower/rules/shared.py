@@ -136,7 +136,7 @@ def store(lo: Lowering, op: Op) -> None:
 def async_store(lo: Lowering, op: Op) -> None:
     """Vectors of at least 4 bytes, each with a transaction of its own. Raises CompilationError (async-store-width)."""
     handle, value, bar = op.uses
-    require(lo, op, lo.target.has_mbarrier_tx, "st.async", "sm_90a")
+    require(lo, op, lo.target.has_st_async, "st.async", "sm_90a")
     access, element = plan(lo, handle, value, store=True).access, type_of(handle).element
     if access.vec * element.itemsize < LEAST_SENT:
         least = LEAST_SENT // element.itemsize

@@ -1,0 +1,75 @@
+"""Arithmetic on pairs of floats: the numbers of the scalar operations, for every type, count and target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from tests.conftest import Device
+from tests.kernels.harness import NUMPY, poison, random, same
+from tests.language.support import building
+from weft import language as gl
+from weft.errors import CompilationError
+from weft.language.nvidia.blackwell import add2, fma2, max2, min2, mul2, sub2
+
+LINE = gl.BlockedLayout([4], [32], [4], [0])
+SINGLE = gl.BlockedLayout([1], [32], [4], [0])
+HALVES = (gl.float16, gl.bfloat16)
+
+
+@weft.jit
+def computed(out, x, y, z, N: gl.constexpr, layout: gl.constexpr, halves: gl.constexpr):
+    at = gl.arange(0, N, layout)
+    a, b, c = gl.load(x + at), gl.load(y + at), gl.load(z + at)
+    gl.store(out + at, add2(a, b))
+    gl.store(out + N + at, sub2(a, b))
+    gl.store(out + 2 * N + at, add2(mul2(a, b), c))
+    gl.store(out + 3 * N + at, fma2(a, b, c))
+    gl.store(out + 4 * N + at, mul2(a, 2.0, dtype=a.dtype))
+    if halves:
+        gl.store(out + 5 * N + at, min2(a, b))
+        gl.store(out + 6 * N + at, max2(a, b))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("layout", [LINE, SINGLE], ids=["pairs", "single"])
+@pytest.mark.parametrize("dtype", [*HALVES, gl.float32], ids=str)
+def test_numbers(rng, device: Device, dtype, layout, target):
+    """`add2(mul2(a, b), c)` rounds twice; `fma2` once."""
+    kind, n = NUMPY[dtype], 512
+    x, y, z = (random(rng, kind, n) for _ in range(3))
+    out = poison(7 * n, kind)
+    arrays = [device.array(a) for a in (out, x, y, z)]
+    if device.name == "sim":
+        with weft.simulate(target=target):
+            made = computed[1](*arrays, n, layout, dtype in HALVES)
+        # f32x2 exists since Blackwell.
+        assert ("f32x2" in made.asm["cuda"]) == (target == "sm_100a" and dtype == gl.float32)
+    else:
+        computed[1](*arrays, n, layout, dtype in HALVES)
+    found = np.asarray(device.numpy(arrays[0])).reshape(7, n)
+    wide = [a.astype(np.float64) for a in (x, y, z)]
+    wanted = [wide[0] + wide[1], wide[0] - wide[1], (wide[0] * wide[1]).astype(kind).astype(np.float64) + wide[2]]
+    wanted += [wide[0] * 2, np.minimum(x, y), np.maximum(x, y)]
+    with np.errstate(over="ignore"):
+        for row, numbers in zip((0, 1, 2, 4, 5, 6)[: 6 if dtype in HALVES else 4], wanted, strict=False):
+            same(found[row], numbers.astype(kind))
+    exact = wide[0] * wide[1] + wide[2]
+    assert np.allclose(found[3].astype(np.float64), exact.astype(kind).astype(np.float64), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("call", "texts"),
+    [
+        (lambda k: add2(k.tile(gl.float64), k.tile(gl.float64)), ("add2 computes pairs of", "not of float64")),
+        (lambda k: min2(k.tile(), k.tile()), ("min2 computes pairs of float16, bfloat16, not of float32",)),
+        (lambda k: fma2(k.tile(gl.int32), 1, 2), ("not of int32", ".to(gl.float16)")),
+        (lambda k: mul2(k.tile(), k.tile(), dtype=gl.int8), ("not of int8",)),
+    ],
+)
+def test_types_without_pairs(call, texts):
+    with building() as kernel, pytest.raises(CompilationError) as caught:
+        call(kernel)
+    assert caught.value.code == "language-packed-type"
+    assert all(text in str(caught.value) for text in texts)
