@@ -47,7 +47,7 @@ class Kernel:
         attrs = FuncAttrs(
             num_warps=8, stage="tile", block=(THREADS, 1, 1), params=(ParamFacts(divisible=16), ParamFacts())
         )
-        return scopes(self.build.func("k", (self.n, self.m), attrs))
+        return scopes(self.build.func("k", (self.n, self.m), attrs), precise=True)
 
 
 def less(k, a, b):

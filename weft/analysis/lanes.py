@@ -45,7 +45,7 @@ Hull = Callable[[int], "Scalar | None"]
 Rule = Callable[[Op, Sequence[Spread], Hull], Spread]
 
 
-def spread_after(op: Op, given: Sequence[Spread], facts: Callable[[], ValueFacts]) -> Spread:
+def spread_after(op: Op, given: Sequence[Spread], facts: ValueFacts) -> Spread:
     """The spread of an operation's results; that of some operand is above WARP."""
     rule = RULES.get(op.kind)
     if rule is None:
@@ -63,9 +63,9 @@ def spread_after(op: Op, given: Sequence[Spread], facts: Callable[[], ValueFacts
     return spread if spread < op.result.type.element.bits else ANY
 
 
-def _hull(value: Value, facts: Callable[[], ValueFacts]) -> Scalar | None:
+def _hull(value: Value, facts: ValueFacts) -> Scalar | None:
     element = value.type.element
-    return facts().hull(value) if isinstance(element, DType) and element.kind in ("int", "uint") else None
+    return facts.hull(value) if isinstance(element, DType) and element.kind in ("int", "uint") else None
 
 
 def _sum(op: Op, given: Sequence[Spread], hull: Hull) -> Spread:

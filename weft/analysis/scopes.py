@@ -83,13 +83,13 @@ class Control:
         return self if _join(self.scope, scope) == self.scope else Control(scope, loc, in_loop)
 
 
-def scopes(func: Func) -> dict[Value, Scope]:
-    """The scope of every scalar.
+def scopes(func: Func, precise: bool = False) -> dict[Value, Scope]:
+    """The scope of every scalar; that of index arithmetic only if `precise`, or where some operation needs it.
 
     Raises CompilationError: control-scope if an operation is under control flow more divergent than it allows,
     async-operand-scope if an operand of an operation that runs once per block diverges, partitions-worker-scope.
     """
-    analysis = _analysed(func)
+    analysis = _analysis_of(func, facts(func)) if precise else _analysed(func)
     for op, standing in analysis.standing.items():
         _check(op, standing)
         _check_operands(op, analysis)
@@ -103,7 +103,16 @@ def divided(func: Func) -> frozenset[Op]:
 
 
 def _analysed(func: Func) -> _Analysis:
-    analysis = _Analysis(func)
+    """The analysis without index arithmetic, which takes the facts of integers; with it if an operation is under control flow
+    that is otherwise too divergent for it."""
+    quick = _analysis_of(func, None)
+    if any(_is_misplaced(op, standing) for op, standing in quick.standing.items()):
+        return _analysis_of(func, facts(func))
+    return quick
+
+
+def _analysis_of(func: Func, known: ValueFacts | None) -> _Analysis:
+    analysis = _Analysis(known)
     analysis.known.update(dict.fromkeys(func.params, lanes.BLOCK))
     analysis.run(func.body, Control())
     return analysis
@@ -126,12 +135,15 @@ def _needs(op: Op) -> Scope:
     return BLOCK if (tiles or writes) and not op.kind.terminator else op.kind.needs
 
 
+def _is_misplaced(op: Op, standing: Control) -> bool:
+    """Whether an operation is under control flow that is more divergent than it allows."""
+    return standing.scope != BLOCK and SCOPES.index(standing.scope) > SCOPES.index(_needs(op))
+
+
 def _check(op: Op, standing: Control) -> None:
-    if standing.scope == BLOCK:
+    if not _is_misplaced(op, standing):
         return
     needs = _needs(op)
-    if SCOPES.index(standing.scope) <= SCOPES.index(needs):
-        return
     related = (("the condition", standing.loc),) if standing.loc is not None else ()
     raise fail(
         errors.SCOPE, loc=op.loc, related=related, what=op.attrs.get("of") or SPELLED.get(op.kind, op.name),
@@ -157,11 +169,10 @@ def _check_operands(op: Op, analysis: _Analysis) -> None:
 class _Analysis(Values[Spread, Control]):
     """The forward analysis. `known` maps values to spreads, `standing` maps operations to the control flow around them."""
 
-    def __init__(self, func: Func) -> None:
+    def __init__(self, known: ValueFacts | None) -> None:
         super().__init__()
         self.standing: dict[Op, Control] = {}
-        self._func = func
-        self._facts: ValueFacts | None = None
+        self._facts = known
 
     def visit(self, op: Op, context: Control) -> None:
         """The widest spread of the operands and of the operation's definition, or less where `weft.analysis.lanes` says so."""
@@ -171,7 +182,7 @@ class _Analysis(Values[Spread, Control]):
         if kind is hints.uniform:
             spread = min(spread, spread_of(op.attrs["scope"]))
         elif spread > WARP:
-            spread = lanes.spread_after(op, given, self._values) if op.results else ANY
+            spread = ANY if self._facts is None or not op.results else lanes.spread_after(op, given, self._facts)
         else:
             spread = max(spread, lanes.STARTS.get(kind, spread_of(kind.scope)))
         self._set(op.results, spread)
@@ -227,12 +238,6 @@ class _Analysis(Values[Spread, Control]):
         """Give several values the same spread."""
         for value in values:
             self.known[value] = _of_type(value.type, spread)
-
-    def _values(self) -> ValueFacts:
-        """The facts of the function's integers, which few functions need here."""
-        if self._facts is None:
-            self._facts = facts(self._func)
-        return self._facts
 
     def _check_workers(self, op: Op) -> None:
         for worker in op.regions[1:]:
