@@ -22,7 +22,7 @@ from weft.sim.machine import wraps
 from weft.sim.machine.data import Array, Data, Mark, arange, undefined_in, where, where_marked
 from weft.sim.machine.hardware import owners_of, readers_of
 from weft.sim.machine.tasks import Task
-from weft.sim.memory.heap import Access, BadAddress, Heap, Place, ReadOnlyStorage
+from weft.sim.memory.heap import Access, BadAddress, GlobalPlace, Heap, ReadOnlyStorage
 from weft.sim.memory.races import Races
 from weft.sim.memory.tracks import THREADS, Touch, Way
 from weft.sim.numbers import arithmetic as numbers
@@ -91,7 +91,7 @@ class Request:
         if bad is not None:
             self.task.refuse(self.op, data.undefined, sink, bad)
 
-    def touches(self, places: list[Place], way: Way) -> list[Touch]:
+    def touches(self, places: list[GlobalPlace], way: Way) -> list[Touch]:
         """The accesses in the race detector's form."""
         threads, notes = self._threads(way)
         each = self.task.names.by_threads(self.op)

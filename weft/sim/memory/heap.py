@@ -126,7 +126,7 @@ class Access:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class GlobalPlace:
     """Accesses that lie in one segment: the element numbers in its view, and which of the accesses these are (None: all).
     `again` recomputes the numbers, so that a queued access need not keep them."""
 
@@ -158,7 +158,7 @@ class Heap:
         """The segment whose 16 TiB region contains an address, whether or not the address is in its storage."""
         return self.segments.get((address + int(_HALF) >> REGION) - 1)
 
-    def places(self, access: Access) -> list[Place]:
+    def places(self, access: Access) -> list[GlobalPlace]:
         """The places of accesses. Raises BadAddress unless each lies inside one segment and is aligned to its width."""
         if not np.size(access.addresses):
             return []
@@ -174,9 +174,9 @@ class Heap:
         index = (access.addresses - origin) >> np.int64(access.itemsize.bit_length() - 1)
         if access.vec > 1:
             index = index[..., None] + arange(access.vec)
-        return [Place(segment, view, index, None)]
+        return [GlobalPlace(segment, view, index, None)]
 
-    def rectangle(self, first: int, offsets: Array, itemsize: int) -> Place | None:
+    def rectangle(self, first: int, offsets: Array, itemsize: int) -> GlobalPlace | None:
         """The place of elements at ascending `offsets` (in elements) from an address; None if they do not all lie in one
         segment, or are misaligned."""
         low, high = first + int(offsets.flat[0]) * itemsize, first + int(offsets.flat[-1]) * itemsize
@@ -185,11 +185,11 @@ class Heap:
             return None
         origin, view = segment.view(itemsize)
         shift = np.int64((first - origin) // itemsize)
-        return Place(segment, view, offsets + shift, None, lambda: offsets + shift)
+        return GlobalPlace(segment, view, offsets + shift, None, lambda: offsets + shift)
 
-    def _scattered_places(self, access: Access) -> list[Place]:
+    def _scattered_places(self, access: Access) -> list[GlobalPlace]:
         regions = (access.addresses + _HALF) >> np.int64(REGION)
-        found: list[Place] = []
+        found: list[GlobalPlace] = []
         for region in np.unique(regions):
             which = regions == region
             (place,) = self.places(Access(access.addresses[which], access.itemsize, access.vec))
@@ -197,7 +197,7 @@ class Heap:
             found.append(place)
         return found
 
-    def read(self, access: Access, places: list[Place] | None = None) -> Array:
+    def read(self, access: Access, places: list[GlobalPlace] | None = None) -> Array:
         """The bits at the addresses, whose places are `places`. The result has the addresses' shape, and a last axis of `vec`
         if that is more than one."""
         places = self.places(access) if places is None else places
@@ -209,7 +209,7 @@ class Heap:
             out[place.which] = place.view[place.index]
         return out
 
-    def write(self, access: Access, bits: Array, places: list[Place] | None = None) -> None:
+    def write(self, access: Access, bits: Array, places: list[GlobalPlace] | None = None) -> None:
         """Store bits of the shape that `read` returns. If several accesses have the same address, the last one wins."""
         for place in self.places(access) if places is None else places:
             if not place.segment.buffer.data.flags.writeable:

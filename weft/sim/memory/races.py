@@ -25,7 +25,7 @@ from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.report import Report
 from weft.sim.memory.events import EventMode
-from weft.sim.memory.heap import Heap, Place
+from weft.sim.memory.heap import GlobalPlace, Heap
 from weft.sim.memory.published import Published
 from weft.sim.memory.tracks import (
     AGAINST,
@@ -104,7 +104,7 @@ class Races:
         if tracks is None:
             tracks = self._tracks[segment.home] = Tracks(segment, touch.itemsize)
         if touch.way == "read" and touch.place.again is not None and tracks.only_read:
-            touch.place = Place(segment, touch.place.view, None, None, touch.place.again)
+            touch.place = GlobalPlace(segment, touch.place.view, None, None, touch.place.again)
             tracks.later.append((touch, self._number(touch)))
             if len(tracks.later) == LATER:
                 self._catch_up(tracks)
@@ -363,7 +363,7 @@ class Races:
         own = self._owners[notes[bad] >> THREAD_BITS] == touch.task.number
         return bool(np.all(own & of_one_warp(notes[bad] & THREADS, threads)))
 
-    def stored(self, task: Actor, op: Op, place: Place, itemsize: int, bits: Array) -> None:
+    def stored(self, task: Actor, op: Op, place: GlobalPlace, itemsize: int, bits: Array) -> None:
         """After a store: report an element to which several threads stored different values. Raises GlobalRace."""
         lost = place.view[place.index] != bits
         if np.any(lost) and not self._found.known(hazard.GLOBAL_STORE, op):

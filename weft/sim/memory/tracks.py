@@ -11,7 +11,7 @@ from weft.ir.core import Op
 from weft.sim.machine.data import Array, arange
 from weft.sim.memory.clocks import Clock
 from weft.sim.memory.events import EventMode
-from weft.sim.memory.heap import Place, Segment
+from weft.sim.memory.heap import GlobalPlace, Segment
 
 Way = Literal["read", "write", "atomic", "strong read", "strong write"]
 """The kind of an access: weak reads and writes, atomics, and strong loads and stores (with an order, or volatile)."""
@@ -71,7 +71,7 @@ class Touch:
     task: Actor
     op: Op
     way: Way
-    place: Place
+    place: GlobalPlace
     itemsize: int
     threads: Array | int
     notes: Array | int
@@ -131,7 +131,7 @@ def per_granule(threads: Array | int, touch: Touch, like: Array) -> Any:
     return threads.reshape(threads.shape + (1,) * extra).astype(np.int64)
 
 
-def element_at(place: Place, itemsize: int, flat: int) -> tuple[str, int]:
+def element_at(place: GlobalPlace, itemsize: int, flat: int) -> tuple[str, int]:
     """The array's name and the index of an element, given the element's position in the access."""
     segment = place.segment
     origin, _ = segment.view(itemsize)

@@ -32,8 +32,7 @@ from weft.sim.memory import places
 from weft.sim.memory.clocks import join
 from weft.sim.memory.events import ELECTED, EventMode
 from weft.sim.memory.global_access import COMBINE
-from weft.sim.memory.heap import Access, BadAddress, ReadOnlyStorage, TensorMap
-from weft.sim.memory.heap import Place as GlobalPlace
+from weft.sim.memory.heap import Access, BadAddress, GlobalPlace, ReadOnlyStorage, TensorMap
 from weft.sim.memory.matrix_operands import CHUNK, swizzled
 from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import SHARED, Handle
