@@ -233,3 +233,19 @@ def test_memory_is_carried():
     assert re.search(r"u32 p = a;", text) and re.search(r"const CUtensorMap\* d = &first;", text)
     assert "tma_load_2d(p, d, bars, 0, i);" in text
     assert "UTMALDG.2D" in sass(func)
+
+
+@needs_nvrtc
+@each_hopper
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_store_that_signals(arch, masked):
+    """Each access is one st.async as wide as its vector, whose bytes complete on the mbarrier."""
+    k = Kernel(("n", int32), shared_bytes=4096 + 8)
+    memory, (bar,) = room(k, float32, 1024, 0), barriers(k, offset=4096)
+    base = k.emit(arith.mul, k.thread(), k.number(4))
+    mask = k.emit(arith.cmp, base, k.params[0], predicate="lt") if masked else None
+    values = k.number(1.0, float32, 8)
+    registers = ((0, 1, 2, 3), (4, 5, 6, 7))
+    k.emit(shared.async_store_regs, memory, base, values, bar, mask, offsets=(0, 512), registers=registers, vec=4)
+    func = k.done()
+    assert len(re.findall(r"\bSTAS\.128", sass(func, arch))) == 2

@@ -7,13 +7,13 @@ import re
 import numpy as np
 import pytest
 
-from tests.cuda.build import Kernel, needs_nvrtc, pointer, text_of
+from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
 from tests.kernels.test_cluster_senders import swap_work
 from tests.kernels.test_clusters import add_row_block, copy_blocks, scale, specialised_sum
 from weft import language as gl
-from weft.ir.types import int32
+from weft.ir.types import float32, int32, int64
 from weft.nvidia.hopper import TensorDescriptor
-from weft.ops import arith, cluster, control
+from weft.ops import arith, cluster, control, regs, shared
 from weft.runtime.sass import disassemble
 
 COPIES = [[0, 0]]
@@ -139,3 +139,44 @@ def test_the_barrier_reads_well():
     assert re.findall(r"^ +(cluster_\w+\(\);)", text, re.MULTILINE) == [
         "cluster_arrive_relaxed();", "cluster_wait();", "cluster_arrive();", "cluster_wait();",
     ]  # fmt: skip
+
+
+@needs_nvrtc
+@each_hopper
+@pytest.mark.parametrize("masked", [False, True])
+def test_accesses_to_other_blocks(arch, masked):
+    """Each access is to the block of its own rank, as wide as one to the block's own memory."""
+    k = Kernel(("out", pointer(float32)), ("n", int32), num_ctas=4, shared_bytes=4096)
+    out, n = k.params
+    memory = k.emit(shared.scratch, dtype=float32, count=1024, tag=0, offset=0)
+    base = k.emit(arith.mul, k.thread(), k.number(4))
+    peer = k.emit(arith.xor, k.emit(cluster.rank), k.number(1))
+    mask = k.emit(arith.cmp, base, n, predicate="lt") if masked else None
+    table = {"offsets": (0, 512), "peers": (0, 2), "registers": ((0, 1, 2, 3), (4, 5, 6, 7)), "vec": 4}
+    values = k.emit(cluster.load_regs, memory, base, peer, **table)
+    k.emit(cluster.store_regs, memory, base, peer, values, mask, **table)
+    index, peers = (k.emit(regs.splat, scalar, count=2) for scalar in (base, peer))
+    single = k.emit(cluster.load_at, memory, index, peers)
+    k.emit(cluster.store_at, memory, index, peers, single, mask)
+    k.store(out, single)
+    func = k.done()
+    assert "peer_address(scratch, t_3 ^ (2 * r)) + 4 * (t_1 ^ (512 * r))" in text_of(func, arch)
+    made = compiled(func, arch)
+    assert made.n_spills == 0
+    code = disassemble(made.cubin)
+    # Accesses to distributed shared memory are generic ones in machine code.
+    assert len(re.findall(r"\bLD\.E\.128", code)) == len(re.findall(r"\bST\.E\.128", code)) == 2
+
+
+@needs_nvrtc
+@each_hopper
+def test_a_barrier_of_a_partition_in_all_blocks(arch):
+    k = Kernel(("out", pointer(int32)), num_ctas=4, shared_bytes=8)
+    bars = k.emit(shared.scratch, dtype=int64, count=1, tag=0, offset=0, name="bars")
+    bar = k.emit(shared.view, bars, k.number(0), element=int64, count=1, name="bar")
+    k.emit(cluster.barrier, bar)
+    k.store(k.params[0], k.number(1, count=1))
+    func = k.done()
+    assert "cluster_barrier(bars, 4);" in text_of(func, arch)
+    code = disassemble(compiled(func, arch).cubin)
+    assert "SYNCS.ARRIVE" in code and "SYNCS.PHASECHK" in code
