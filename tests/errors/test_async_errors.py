@@ -69,7 +69,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         ("float32 have 32 bits", "made for 16", "element_bitwidth=32"),
     ),
     "shared-barrier-element": (
-        lambda k: smem([1], mbarrier.MBarrierLayout(), gl.int32),
+        lambda k: smem([1], mbarrier.MBarrierLayout(), gl.int64).reinterpret(gl.int32, [2]),
         ("not int32", "gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())"),
     ),
     "layout-barrier-shape": (lambda k: smem([2], mbarrier.MBarrierLayout(), gl.int64), ("[2]",)),

@@ -210,8 +210,10 @@ def test_asynchronous_stores_of_two_bytes(run, rng):
 
 @weft.jit
 def moved_by_a_word(in_desc, out_desc, words: gl.constexpr):
-    """The mbarrier is the second of two plain words of 64 bits; the first is data."""
+    """The mbarrier is the second of two plain words of 64 bits; the first is data, and so is a byte laid out as an mbarrier."""
     smem = gl.allocate_shared_memory(in_desc.dtype, in_desc.block_shape, in_desc.layout)
+    byte = gl.allocate_shared_memory(gl.int8, [1], mbarrier.MBarrierLayout())
+    byte.store(gl.full([1], 1, gl.int8, gl.BlockedLayout([1], [32], [4], [0])))
     pair = gl.allocate_shared_memory(gl.int64, [2, 1], words)
     bar = pair.index(1)
     mbarrier.init(bar, count=1)

@@ -36,6 +36,7 @@ from weft.layout import (
     MBarrierLayout,
     NVMMASharedLayout,
     SharedLayout,
+    SwizzledSharedLayout,
     check_num_ctas,
     check_tile_shape,
 )
@@ -281,11 +282,14 @@ def allocate_shared_memory(
     """Allocate shared memory for one or several tiles: `layout` applies to the last dimensions, leading ones count tiles.
 
     `value` is a tile to store initially; without it the contents are undefined. A bool takes one byte. The memory may be
-    reused after the last access through a handle to it.
+    reused after the last access through a handle to it. An `MBarrierLayout` is for mbarriers, which are int64; elements of
+    another type lie in the same places and are data.
 
     Raises LayoutError: shared-not-a-layout, shared-rank, shared-stages, shared-element-bits, shared-barrier-element, and the
     layout's errors for shapes that it does not support.
     """
+    if isinstance(layout, MBarrierLayout) and element_ty != int64:
+        layout = SwizzledSharedLayout(1, 1, 1, [0], cga_layout=layout.cga_layout)
     sizes = _check_memory(element_ty, shape, layout)
     context = current()
     context.allocations += 1
