@@ -65,8 +65,8 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "shared-stages": (lambda k: smem([0, 64, 64]), ("a leading dimension of 0", "the last 2", "at least one tile")),
     "layout-tile-shape": (lambda k: smem([3, 96, 64]), ("[96, 64]", "[128, 64]")),
     "shared-element-bits": (
-        lambda k: smem(element=gl.float32),
-        ("float32 have 32 bits", "made for 16", "element_bitwidth=32"),
+        lambda k: smem(layout=gl.NVMMASharedLayout(128, 8, 2, fp4_padded=True), element=gl.float32),
+        ("float32 have 32 bits", "made for 8", "element_bitwidth=32"),
     ),
     "shared-barrier-element": (
         lambda k: smem([1], mbarrier.MBarrierLayout(), gl.int64).reinterpret(gl.int32, [2]),

@@ -22,9 +22,10 @@ each_width = pytest.mark.parametrize("kind", WIDTHS, ids=lambda kind: np.dtype(k
 
 
 def memory_layouts(kind):
-    """Those above, and what TMA would write."""
+    """Those above, what TMA would write, and the same for elements of another width, which lie at the same offsets."""
     bits = np.dtype(kind).itemsize * 8
-    return [*MEMORY.values(), gl.NVMMASharedLayout(32, bits, 2), gl.NVMMASharedLayout(64, bits, 2, transposed=True)]
+    own = [gl.NVMMASharedLayout(32, bits, 2), gl.NVMMASharedLayout(64, bits, 2, transposed=True)]
+    return [*MEMORY.values(), *own, gl.NVMMASharedLayout(32, 16 if bits == 8 else 8, 2)]
 
 
 @weft.jit

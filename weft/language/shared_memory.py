@@ -346,7 +346,8 @@ def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[
 
 def _check_element(dtype: DType, layout: SharedLayout) -> None:
     bits = dtype.itemsize * 8
-    if isinstance(layout, NVMMASharedLayout) and layout.element_bitwidth != bits:
+    # Elements of another width lie at the same offsets, counted in elements. TMA and tensor cores check the width themselves.
+    if isinstance(layout, NVMMASharedLayout) and layout.fp4_padded and layout.element_bitwidth != bits:
         raise fail(errors.SHARED_ELEMENT_BITS, dtype=dtype.name, bits=bits, layout=layout, own=layout.element_bitwidth)
     if isinstance(layout, MBarrierLayout) and dtype != int64:
         raise fail(errors.SHARED_BARRIER_ELEMENT, dtype=dtype.name)
