@@ -13,11 +13,11 @@ from tests.effort import calls
 from weft.errors import LayoutError
 from weft.layout import BlockedLayout
 from weft.layout.convert.plans import (
-    Access,
     Nothing,
     Plan,
     RegisterMove,
     SharedRoundTrip,
+    VectorAccess,
     WarpShuffle,
     describe,
     is_trivial,
@@ -69,7 +69,7 @@ def run_shuffle(plan: WarpShuffle, before: Registers) -> Registers:
     return after
 
 
-def touched(access: Access, lane: int, warp: int):
+def touched(access: VectorAccess, lane: int, warp: int):
     """(offset, register) of every element that a thread moves."""
     if lane & access.lane_mask or warp & access.warp_mask:
         return
@@ -107,7 +107,7 @@ def run(plan: Plan, before: Registers) -> Registers:
     return before
 
 
-def brute_conflicts(access: Access, bits: int, warp: int, index: int) -> int:
+def brute_conflicts(access: VectorAccess, bits: int, warp: int, index: int) -> int:
     """Wavefronts beyond one per phase, counted bank by bank for one access."""
     size = bits // 8
     width = access.vec * size

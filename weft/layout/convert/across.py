@@ -16,7 +16,7 @@ from weft.layout.cost import Cost
 from weft.layout.linear import f2
 from weft.layout.linear.columns import Columns, basis
 from weft.layout.linear.f2 import Span, solved
-from weft.layout.shared.vectors import Access, load_side, spell, store_side
+from weft.layout.shared.vectors import VectorAccess, load_side, spell, store_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class ClusterRoundTrip:
 
     bits: int
     elements: int
-    store: Access
-    load: Access
+    store: VectorAccess
+    load: VectorAccess
     result: tuple[int, ...]
     offset_bits: int
     block_bits: int

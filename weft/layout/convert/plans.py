@@ -28,10 +28,10 @@ from weft.layout.cost import Cost
 from weft.layout.linear.columns import Columns, columns, distinct_registers
 from weft.layout.linear.f2 import Span
 from weft.layout.linear.maps import LinearLayout
-from weft.layout.shared.vectors import Access
+from weft.layout.shared.vectors import VectorAccess
 
 __all__ = [
-    "Access",
+    "VectorAccess",
     "ClusterRoundTrip",
     "Nothing",
     "Plan",

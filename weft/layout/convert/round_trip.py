@@ -22,7 +22,7 @@ from weft.layout.cost import Cost
 from weft.layout.linear import f2
 from weft.layout.linear.columns import Columns, basis, common_complement, intersection, kernel
 from weft.layout.linear.f2 import Span, solved
-from weft.layout.shared.vectors import Access, Side, load_side, spell, store_side
+from weft.layout.shared.vectors import Side, VectorAccess, load_side, spell, store_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class SharedRoundTrip:
 
     bits: int
     elements: int
-    store: Access
-    load: Access
+    store: VectorAccess
+    load: VectorAccess
     result: tuple[int, ...]
 
     @property
@@ -140,7 +140,7 @@ def _same_vector(phase: Sequence[int], bits: Sequence[int]) -> list[int]:
     return basis(f2.apply(phase, lanes) for lanes in kernel([column & mask for column in phase]))
 
 
-def traffic(size: int, where: str, store: Access, load: Access, bits: int) -> str:
+def traffic(size: int, where: str, store: VectorAccess, load: VectorAccess, bits: int) -> str:
     """What goes through memory, as text."""
     conflicts = _conflicts(store, load, bits)
     counts = f"{_count(store, 'store')} and {_count(load, 'load')} per thread"
@@ -148,11 +148,11 @@ def traffic(size: int, where: str, store: Access, load: Access, bits: int) -> st
     return f"{_size(size)} through {where}, {counts}, {added}"
 
 
-def _conflicts(store: Access, load: Access, bits: int) -> int:
+def _conflicts(store: VectorAccess, load: VectorAccess, bits: int) -> int:
     return sum(side.conflicts(bits) * len(side.offsets) for side in (store, load))
 
 
-def _count(side: Access, verb: str) -> str:
+def _count(side: VectorAccess, verb: str) -> str:
     width = f" of {side.vec} elements" if side.vec > 1 else ""
     return f"{len(side.offsets)} {verb}{'' if len(side.offsets) == 1 else 's'}{width}"
 

@@ -17,7 +17,7 @@ from weft.layout.linear import f2
 from weft.layout.linear.columns import basis, combinations
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.shared.layouts import Pads
-from weft.layout.shared.vectors import Access, Side
+from weft.layout.shared.vectors import Side, VectorAccess
 
 ROW_BYTES = 16
 WORD_BYTES = 4
@@ -36,7 +36,7 @@ class MatrixAccess:
 
     matrices: int
     transposed: bool
-    rows: Access
+    rows: VectorAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _spell(side: Side, fit: _Fit, row: int, start: int, pads: Pads) -> MatrixAcc
     matrices, others = combinations(bits[:count]), combinations(bits[count:])
     words = combinations(fit.word)
     unused = f2.log2(MOST_MATRICES) - count
-    rows = Access(
+    rows = VectorAccess(
         vec=row,
         lane_bases=(*fit.rows, *offsets[:count], *(0,) * unused),
         warp_bases=side.warp,

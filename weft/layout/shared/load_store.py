@@ -19,7 +19,7 @@ from weft.layout.shared.homes import Homes, homes
 from weft.layout.shared.layouts import PaddedSharedLayout, Pads, SharedLayout
 from weft.layout.shared.ldmatrix import ROW_BYTES, MatrixAccess, plan_matrix
 from weft.layout.shared.sizes import alignment
-from weft.layout.shared.vectors import Access, load_side, spell, store_side, widest_vector
+from weft.layout.shared.vectors import VectorAccess, load_side, spell, store_side, widest_vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SharedAccess:
     """
 
     bits: int
-    access: Access
+    access: VectorAccess
     result: tuple[int, ...]
     matrix: MatrixAccess | None
 
@@ -45,7 +45,7 @@ class RemoteAccess:
     `access` is as in `SharedAccess`, but the last warp bits are those of the block's rank, and offsets are places
     (`weft.layout.shared.homes`), before padding. A store goes to all `copies` (XOR constants for places)."""
 
-    access: Access
+    access: VectorAccess
     result: tuple[int, ...]
     homes: Homes
     pads: Pads

@@ -1,7 +1,7 @@
 """Accesses to shared memory as data: the elements and registers of each thread, as wide as possible.
 
 A *side* is a distributed layout as shared memory sees it: its columns are element offsets. `spell` turns a side into an
-`Access`. Conversions and the author's own loads and stores are planned alike.
+`VectorAccess`. Conversions and the author's own loads and stores are planned alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.layout.shared.layouts import Pads, padded
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class VectorAccess:
     """The stores or loads of each thread, `vec` elements at a time.
 
     Access i of a thread covers the elements from `thread_offset(lane, warp) ^ offsets[i]` on (`thread_offset` is the XOR
@@ -181,13 +181,13 @@ def grouped(side: Side, vec: int, start: int = 0) -> Groups:
     )
 
 
-def spell(side: Side, vec: int, start: int = 0, pads: Pads = ()) -> Access:
+def spell(side: Side, vec: int, start: int = 0, pads: Pads = ()) -> VectorAccess:
     """The access of a side whose columns are offsets, `vec` elements at a time, all offsets moved by `start` (XOR)."""
     groups = grouped(side, vec, start)
     numbers = side.registers.numbers
     firsts = combinations(groups.bits)
     steps = combinations(groups.within)
-    return Access(
+    return VectorAccess(
         vec=vec,
         lane_bases=side.lane,
         warp_bases=side.warp,

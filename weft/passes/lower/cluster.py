@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from weft.ir.core import Value
 from weft.layout.convert.across import ClusterRoundTrip
-from weft.layout.shared.vectors import Access
+from weft.layout.shared.vectors import VectorAccess
 from weft.ops import cluster, shared
 from weft.passes.lower.blocks import both, in_first
 from weft.passes.lower.exchange import allocate
@@ -59,14 +59,14 @@ def round_trip(lo: Lowering, plan: ClusterRoundTrip, value: Value, bar: Value | 
     return lo.gather(value, tuple([slot[r] for r in plan.result]))
 
 
-def spread(lo: Lowering, access: Access, block_bits: int, part: Callable[[int], int]) -> Value:
+def spread(lo: Lowering, access: VectorAccess, block_bits: int, part: Callable[[int], int]) -> Value:
     """The linear map of thread and block that is a part of the access's places, whose last warp bits are those of the rank."""
     lanes, warps = (tuple(map(part, bases)) for bases in (access.lane_bases, access.warp_bases))
     own = len(warps) - block_bits
     return lo.of_thread(lanes, warps[:own], warps[own:])
 
 
-def active(lo: Lowering, access: Access, block_bits: int) -> Value | None:
+def active(lo: Lowering, access: VectorAccess, block_bits: int) -> Value | None:
     """The predicate of threads that take part in an access whose last warp bits are those of the rank; None for all."""
     own = len(access.warp_bases) - block_bits
     within = lo.has_clear(access.lane_mask, access.warp_mask & (1 << own) - 1)

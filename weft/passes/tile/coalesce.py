@@ -20,7 +20,7 @@ from weft.layout.distributed.by_strides import spread
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AddressTile:
     """A tile of addresses: its shape, its value facts, and the bytes of an element in memory."""
 
     shape: tuple[int, ...]
@@ -40,14 +40,14 @@ class Access:
         return max(min(self.facts.contiguous[axis], aligned, share, most_bytes // self.itemsize), 1)
 
 
-def row_major(shape: tuple[int, ...], itemsize: int) -> Access:
+def row_major(shape: tuple[int, ...], itemsize: int) -> AddressTile:
     """The addresses of a tile in row-major memory: aligned, and contiguous along the last axis."""
     row = multiple_of(itemsize * shape[-1])
     axes = (*(Axis(start=row),) * (len(shape) - 1), Axis(shape[-1], start=row))
-    return Access(shape, Facts(ANYTHING, axes, itemsize), itemsize)
+    return AddressTile(shape, Facts(ANYTHING, axes, itemsize), itemsize)
 
 
-def coalesced(accesses: Sequence[Access], num_warps: int, most_bytes: int, num_ctas: int = 1) -> BlockedLayout:
+def coalesced(accesses: Sequence[AddressTile], num_warps: int, most_bytes: int, num_ctas: int = 1) -> BlockedLayout:
     """The layout for tiles of these accesses; the access with the largest tile, then with the widest vectors, decides.
 
     `most_bytes` is the limit of a thread's vector access. The blocks of a cluster split the least contiguous axes.

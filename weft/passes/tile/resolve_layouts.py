@@ -30,7 +30,7 @@ from weft.layout.tensor_memory.layouts import TensorMemoryLayout
 from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import memory, tensor_memory, tile
 from weft.ops.control import run_by
-from weft.passes.tile.coalesce import Access, coalesced, row_major
+from weft.passes.tile.coalesce import AddressTile, coalesced, row_major
 from weft.targets import Target
 
 ACCESSES = (memory.load, memory.store, memory.atomic, memory.atomic_cas)
@@ -214,15 +214,15 @@ class _Layouts:
                 wishes[self.root(link.target)] = None
         return wishes
 
-    def _accesses(self, wishes: dict[Value, None]) -> dict[Value, list[Access]]:
+    def _accesses(self, wishes: dict[Value, None]) -> dict[Value, list[AddressTile]]:
         known = facts(self.func, addresses=True)
-        accesses: dict[Value, list[Access]] = {}
+        accesses: dict[Value, list[AddressTile]] = {}
         for op in walk(self.func.body):
             if op.kind not in ACCESSES:
                 continue
             pointer = op.uses[0]
             if _is_open(pointer) and self.root(pointer) in wishes:
-                access = Access(_measures(pointer.type)[0], known[pointer], _measures(pointer.type)[1])
+                access = AddressTile(_measures(pointer.type)[0], known[pointer], _measures(pointer.type)[1])
                 accesses.setdefault(self.root(pointer), []).append(access)
         return accesses
 

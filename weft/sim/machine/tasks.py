@@ -31,7 +31,7 @@ from weft.sim.machine.pending import Response
 from weft.sim.machine.wait import Run, Wait
 from weft.sim.memory.clocks import Clock, Released
 from weft.sim.memory.events import Event, EventMode
-from weft.sim.memory.heap import Access, Made
+from weft.sim.memory.heap import HeapAccess, Made
 from weft.sim.memory.shadow import Shadow
 from weft.sim.memory.spaces import COLUMN_BYTES, SHARED, TENSOR, Allocation, Space
 from weft.sim.memory.store import Store
@@ -249,7 +249,7 @@ class Task:
         self.env: dict[Value, Data] = {}
         self.active: Array | None = None
         self.reads = 0
-        self.last_read: Access | None = None
+        self.last_read: HeapAccess | None = None
         self.run: Run | None = None
         self.wait: Wait | None = None
         # The task's number across the launch.

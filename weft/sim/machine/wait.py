@@ -11,7 +11,7 @@ from weft.analysis.steering import global_writers
 from weft.errors import Loc, UserError
 from weft.sim.machine.data import Data
 from weft.sim.machine.machine import Machine
-from weft.sim.memory.heap import Access, Segment
+from weft.sim.memory.heap import HeapAccess, Segment
 
 
 class Wait:
@@ -63,7 +63,7 @@ class MemoryWait(Wait):
 
     __slots__ = ("_machine", "_read", "_seen", "_stuck")
 
-    def __init__(self, loc: Loc | None, machine: Machine, read: Access | None, stuck: bool) -> None:
+    def __init__(self, loc: Loc | None, machine: Machine, read: HeapAccess | None, stuck: bool) -> None:
         super().__init__(loc)
         self._machine = machine
         self._read = read
@@ -84,7 +84,7 @@ class MemoryWait(Wait):
         access, name = self._read, self.memory()
         if access is None or not name:
             return ""
-        held = int(self._machine.heap.read(Access(np.asarray(access.addresses.min()), access.itemsize)))
+        held = int(self._machine.heap.read(HeapAccess(np.asarray(access.addresses.min()), access.itemsize)))
         return f" for {name}, which holds {held:#x}" if access.itemsize > 4 else f" for {name}, which holds {held}"
 
     def memory(self) -> str:

@@ -22,7 +22,7 @@ from weft.sim.machine import wraps
 from weft.sim.machine.data import Array, Data, Mark, arange, undefined_in, where, where_marked
 from weft.sim.machine.hardware import owners_of, readers_of
 from weft.sim.machine.tasks import Task
-from weft.sim.memory.heap import Access, BadAddress, GlobalPlace, Heap, ReadOnlyStorage
+from weft.sim.memory.heap import BadAddress, GlobalPlace, Heap, HeapAccess, ReadOnlyStorage
 from weft.sim.memory.races import Races
 from weft.sim.memory.tracks import THREADS, Touch, Way
 from weft.sim.numbers import arithmetic as numbers
@@ -58,7 +58,7 @@ class Request:
                 self.where = None
         self.shape = np.shape(self.all)
         chosen = self.all if self.where is None else self.all[self.where]
-        self.access = Access(chosen, self.element.itemsize, vec)
+        self.access = HeapAccess(chosen, self.element.itemsize, vec)
         active = task.under(own)
         wraps.check(task, op, ptr, hazard.WRAPPED, self.shape, active)
         if mask is not None:

@@ -112,7 +112,7 @@ def segment_of(number: int, buffer: Buffer) -> Segment:
 
 
 @dataclass(slots=True, eq=False)
-class Access:
+class HeapAccess:
     """Accesses of `vec` consecutive elements each: their addresses (any shape), and the size of an element in bytes."""
 
     addresses: Array
@@ -158,7 +158,7 @@ class Heap:
         """The segment whose 16 TiB region contains an address, whether or not the address is in its storage."""
         return self.segments.get((address + int(_HALF) >> REGION) - 1)
 
-    def places(self, access: Access) -> list[GlobalPlace]:
+    def places(self, access: HeapAccess) -> list[GlobalPlace]:
         """The places of accesses. Raises BadAddress unless each lies inside one segment and is aligned to its width."""
         if not np.size(access.addresses):
             return []
@@ -187,17 +187,17 @@ class Heap:
         shift = np.int64((first - origin) // itemsize)
         return GlobalPlace(segment, view, offsets + shift, None, lambda: offsets + shift)
 
-    def _scattered_places(self, access: Access) -> list[GlobalPlace]:
+    def _scattered_places(self, access: HeapAccess) -> list[GlobalPlace]:
         regions = (access.addresses + _HALF) >> np.int64(REGION)
         found: list[GlobalPlace] = []
         for region in np.unique(regions):
             which = regions == region
-            (place,) = self.places(Access(access.addresses[which], access.itemsize, access.vec))
+            (place,) = self.places(HeapAccess(access.addresses[which], access.itemsize, access.vec))
             place.which = which
             found.append(place)
         return found
 
-    def read(self, access: Access, places: list[GlobalPlace] | None = None) -> Array:
+    def read(self, access: HeapAccess, places: list[GlobalPlace] | None = None) -> Array:
         """The bits at the addresses, whose places are `places`. The result has the addresses' shape, and a last axis of `vec`
         if that is more than one."""
         places = self.places(access) if places is None else places
@@ -209,7 +209,7 @@ class Heap:
             out[place.which] = place.view[place.index]
         return out
 
-    def write(self, access: Access, bits: Array, places: list[GlobalPlace] | None = None) -> None:
+    def write(self, access: HeapAccess, bits: Array, places: list[GlobalPlace] | None = None) -> None:
         """Store bits of the shape that `read` returns. If several accesses have the same address, the last one wins."""
         for place in self.places(access) if places is None else places:
             if not place.segment.buffer.data.flags.writeable:
@@ -217,7 +217,7 @@ class Heap:
             place.view[place.index] = bits if place.which is None else bits[place.which]
             self.writes += 1
 
-    def update(self, access: Access, change: Callable[[Array, Any], Array]) -> Array:
+    def update(self, access: HeapAccess, change: Callable[[Array, Any], Array]) -> Array:
         """Read-modify-write of single elements in row-major order, serialised where addresses repeat. Returns the old bits.
 
         `change(old, which)` returns the new bits; `which` selects among the flattened accesses.
@@ -225,7 +225,7 @@ class Heap:
         addresses = np.ravel(access.addresses)
         old = np.zeros(addresses.size, bits_dtype(access.itemsize))
         for turn in turns(addresses):
-            this = Access(addresses[turn], access.itemsize)
+            this = HeapAccess(addresses[turn], access.itemsize)
             old[turn] = before = self.read(this)
             after = change(before, turn)
             if np.any(before != after):

@@ -21,7 +21,7 @@ from weft.layout.linear.flat import join
 from weft.layout.shared.homes import Homes, homes
 from weft.layout.shared.load_store import RemoteAccess, SharedAccess, plan_access, plan_remote
 from weft.layout.shared.sizes import allocation_bytes
-from weft.layout.shared.vectors import Access
+from weft.layout.shared.vectors import VectorAccess
 from weft.ops import arith, cluster, regs, shared
 from weft.ops.regs import Table
 from weft.passes.lower.blocks import owns_first
@@ -45,7 +45,7 @@ def plan(lo: Lowering, handle: Value, tile: Value, store: bool) -> SharedAccess:
     return plan_access(linear_of(tile), t.layout, t.alloc_shape, t.shape, start, t.element.bits, store)
 
 
-def places(lo: Lowering, access: Access) -> tuple[Value, Table, Table]:
+def places(lo: Lowering, access: VectorAccess) -> tuple[Value, Table, Table]:
     """The thread's base offset, and the constants that are XORed with it and added to it for each vector access."""
     xored, added = zip(*access.parts, strict=True)
     return lo.of_thread(access.lane_bases, access.warp_bases), xored, added if any(added) else ()

@@ -32,7 +32,7 @@ from weft.sim.memory import places
 from weft.sim.memory.clocks import join
 from weft.sim.memory.events import ELECTED, EventMode
 from weft.sim.memory.global_access import COMBINE
-from weft.sim.memory.heap import Access, BadAddress, GlobalPlace, ReadOnlyStorage, TensorMap
+from weft.sim.memory.heap import BadAddress, GlobalPlace, HeapAccess, ReadOnlyStorage, TensorMap
 from weft.sim.memory.matrix_operands import CHUNK, swizzled
 from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import SHARED, Handle
@@ -115,8 +115,8 @@ class Request:
         self.sources = [source]
         return True
 
-    def _at(self, addresses: Array) -> Access:
-        return Access(addresses, self.map.element.itemsize)
+    def _at(self, addresses: Array) -> HeapAccess:
+        return HeapAccess(addresses, self.map.element.itemsize)
 
     def _within(self, coordinates: Sequence[Array], extents: Sequence[int]) -> Array:
         """Mask of the elements within these extents, limited to `mine`."""

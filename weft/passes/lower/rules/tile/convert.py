@@ -11,7 +11,7 @@ from __future__ import annotations
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import int32
 from weft.layout import LinearLayout
-from weft.layout.convert.plans import Access, Nothing, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
+from weft.layout.convert.plans import Nothing, RegisterMove, SharedRoundTrip, VectorAccess, WarpShuffle, plan_conversion
 from weft.ops import arith, regs, shared, tile, warp
 from weft.passes.lower import cluster as between_blocks
 from weft.passes.lower.exchange import allocate, restored, storable
@@ -108,7 +108,7 @@ def round_trip(lo: Lowering, plan: SharedRoundTrip, value: Value) -> Value:
     return lo.gather(value, tuple(slot[r] for r in plan.result))
 
 
-def _thread_offset(lo: Lowering, side: Access) -> Value:
+def _thread_offset(lo: Lowering, side: VectorAccess) -> Value:
     return lo.of_thread(side.lane_bases, side.warp_bases)
 
 
