@@ -241,11 +241,11 @@ def special_pairs(run, members):
         same(found[:6], case[:6, 2], name)
 
 
-@pytest.mark.parametrize(("name", "value"), [("jn", np.nan), ("yn", np.nan)])
-def test_bessel_functions_of_negative_orders(run, name, value):
+@pytest.mark.parametrize("name", ["jn", "yn"])
+def test_bessel_functions_of_negative_orders_are_nan(run, name):
     (overload, _), n = FUNCTIONS[name].overloads, np.full(SIZE, -1, np.int32)
     out = results(run, overload, [name], [[n, np.full(SIZE, 2, F32)]], exact=False)
-    same(out[0], np.full(SIZE, value, F32))
+    same(out[0], np.full(SIZE, np.nan, F32))
 
 
 # Exact functions: each of Python's numbers
@@ -255,15 +255,11 @@ def finite(*xs):
     return all(math.isfinite(x) for x in xs if isinstance(x, float))
 
 
-def nearest_even(x: Fraction) -> int:
-    return round(x)
-
-
 def away(x: Fraction) -> int:
     return math.floor(abs(x) + Fraction(1, 2)) * (1 if x >= 0 else -1)
 
 
-WHOLE = {"rn": nearest_even, "rz": math.trunc, "rd": math.floor, "ru": math.ceil}
+WHOLE = {"rn": round, "rz": math.trunc, "rd": math.floor, "ru": math.ceil}
 
 
 def whole(rounding, x, dtype):
@@ -285,7 +281,7 @@ def adjacent(x, y, dtype):
 def scaled(x, n, dtype):
     if not finite(x) or x == 0:
         return dtype(x)
-    return exactly.rounded(Fraction(x) * Fraction(2) ** max(min(n, 5000), -5000), dtype) + dtype(math.copysign(0, x))
+    return exactly.rounded(Fraction(x) * Fraction(2) ** max(min(n, 5000), -5000), dtype)
 
 
 def remainder(x, y, dtype):
