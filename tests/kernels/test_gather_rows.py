@@ -88,3 +88,29 @@ def test_gathers_in_a_pipeline(run, rng, steps):
     described = Described(x, [1, 32], gl.NVMMASharedLayout(128, 32, 2))
     run(summed_rows, 1, described, picked, out, 16, 32, GRID, LINE)
     same(out, x[picked].sum(0, dtype=np.int32))
+
+
+@weft.jit
+def shared_rows(x, out, rows, R: gl.constexpr, C: gl.constexpr, lines: gl.constexpr, layout: gl.constexpr):
+    """The lower half of a buffer gets rows that several blocks need."""
+    whole = gl.allocate_shared_memory(x.dtype, [R, 2 * C], x.layout)
+    smem = whole.slice(C, C, dim=1)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, smem.nbytes_per_cta)
+    tma.async_gather(x, gl.load(rows + gl.arange(0, R, lines)), 0, bar, smem, multicast=True)
+    mbarrier.wait(bar, 0)
+    i, j = gl.arange(0, R, gl.SliceLayout(1, layout)), gl.arange(0, C, gl.SliceLayout(0, layout))
+    gl.store(out + i[:, None] * C + j[None, :], smem.load(layout))
+
+
+@pytest.mark.parametrize("cga", [[[1, 0]], [[0, 0]], [[0, 0], [1, 0]], [[1, 0], [0, 0]]])
+def test_rows_are_gathered_for_several_blocks(run, rng, cga):
+    x, out = random(rng, np.float16, (100, 64)), np.zeros((64, 64), np.float16)
+    picked = rng.integers(0, 100, 64).astype(np.int32)
+    shared = gl.NVMMASharedLayout(128, 16, 2, cga_layout=cga)
+    grid = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0], cga_layout=cga)
+    lines = gl.SliceLayout(1, gl.BlockedLayout([4, 1], [1, 32], [4, 1], [0, 1], cga_layout=cga))
+    made = run(shared_rows, 1, Described(x, [1, 64], shared), out, picked, 64, 64, lines, grid, num_ctas=1 << len(cga))
+    assert (".multicast::cluster" in made.asm["cuda"]) == ([0, 0] in cga)
+    same(out, x[picked])

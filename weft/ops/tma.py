@@ -125,11 +125,13 @@ GatherSteps = tuple[tuple[int, int, int], ...]
 
 
 @op("tma.gather", effects=_loads, needs="block", stage="tile", removed_by=LOWER)
-def gather(desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value) -> None:
+def gather(
+    desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, multicast: bool = False
+) -> None:  # fmt: skip
     """Start a gather of rows of a matrix, from `column` (int32) on, to shared memory, if `pred` holds.
 
     `rows` is an int32 tile with an index for each row of `handle`; the descriptor's block is one such row. Rows out of bounds
-    are filled with the descriptor's padding. All bytes of `handle` complete on the mbarrier."""
+    are filled with the descriptor's padding. All bytes of `handle` complete on the mbarrier. `multicast` as in `load`."""
     _rows(desc, handle, rows, column)
     _common(bar, pred, 1, 0)
 
@@ -144,9 +146,11 @@ def scatter(desc: Value, handle: Value, rows: Value, column: Value) -> None:
 
 @op("tma.gather4", effects=_loads, needs="block", stage="lowered")
 def gather4(
-    desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, *, steps: GatherSteps
-) -> None:
-    """The instructions of `gather`, issued by the elected thread, whose registers hold `rows`."""
+    desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, *, steps: GatherSteps,
+    receivers: int = 0,
+) -> None:  # fmt: skip
+    """The instructions of `gather`, issued by the elected thread, whose registers hold `rows`. They write to all blocks whose
+    rank differs from this one's in the bits of `receivers` only, which are clear in this one's."""
     _four(rows, steps)
     _common(bar, pred, 1, 0)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from weft.analysis.blocks import reaches_blocks
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Region, walk
-from weft.ir.types import DescriptorType, TensorType
+from weft.ir.types import DescriptorType, SharedType, TensorType
 from weft.layout.cluster import receivers
 from weft.ops import clc, cluster, mbarrier, tma
 
@@ -60,6 +60,10 @@ def _reaches(op: Op, blocks: int) -> bool:
         desc = op.operand("desc")
         assert desc is not None and isinstance(desc.type, DescriptorType)
         return receivers(desc.type.layout.to_linear(desc.type.block_shape), blocks) > 0
+    if op.kind is tma.gather and op.attrs["multicast"]:
+        handle = op.operand("handle")
+        assert handle is not None and isinstance(handle.type, SharedType)
+        return receivers(handle.type.layout.to_linear(handle.type.shape), blocks) > 0
     if op.kind is clc.try_cancel:
         return blocks > 1 and op.attrs["multicast"]
     if any(isinstance(value.type, TensorType) and value.type.layout.two_ctas for value in op.uses):

@@ -119,13 +119,18 @@ def _receivers(e: Emitter, op: Op) -> list[str]:
         return []
     desc = op.operands[0]
     assert desc is not None and isinstance(desc.type, DescriptorType)
+    bits = receivers(desc.type.layout.to_linear(desc.type.block_shape), e.func.attrs.num_ctas)
+    return [receiving(e, bits, bool(op.attrs.get("sender")))]
+
+
+def receiving(e: Emitter, bits: int, masked: bool = False) -> str:
+    """The mask of the CTAs whose rank differs from this CTA's in some bits only; `masked`: which may be set in this one's."""
     count = e.func.attrs.num_ctas
-    bits = receivers(desc.type.layout.to_linear(desc.type.block_shape), count)
     mask = sum(1 << rank for rank in range(count) if not rank & ~bits)
     first = e.call("cluster_rank") if bits != count - 1 else ""
-    if op.attrs.get("sender"):
+    if masked:
         first = first and f"({first} & {~bits})"
-    return [f"(u16)({mask:#x} << {first})" if first else f"{mask:#x}"]
+    return f"(u16)({mask:#x} << {first})" if first else f"{mask:#x}"
 
 
 @elects(tma.load_im2col)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.cuda.emitter import Emitter, Repeated, elects
-from weft.cuda.rules.tma.copies import bulk_commit, column, moved
+from weft.cuda.rules.tma.copies import bulk_commit, column, moved, receiving
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index
 from weft.ir.core import Op
@@ -17,6 +17,15 @@ _GATHER = Piece(
     '  asm volatile("cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"\n'
     '    " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"\n'
     '    :: "r"(to), "l"(desc), "r"(bar), "r"(x), "r"(y0), "r"(y1), "r"(y2), "r"(y3) : "memory"); }',
+    ("CUtensorMap",),
+)
+_MULTICAST = Piece(
+    "// a part of four rows, from column x, for several blocks\n"
+    "DEV void tma_gather4_multicast(u32 to, const CUtensorMap* desc, u32 bar, int x, int y0, int y1, int y2, int y3,\n"
+    "                               u16 blocks) {\n"
+    '  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes"\n'
+    '    ".multicast::cluster [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;"\n'
+    '    :: "r"(to), "l"(desc), "r"(bar), "r"(x), "r"(y0), "r"(y1), "r"(y2), "r"(y3), "h"(blocks) : "memory"); }',
     ("CUtensorMap",),
 )
 # The coordinates of a copy to global memory must be non-negative (PTX ISA, "Restriction on Tensor Copy instructions"). As an
@@ -46,11 +55,13 @@ def _request(e: Emitter, op: Op, index: Index) -> tuple[str, list[str]]:
 def _gather(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     desc, bar, *_ = op.operands
     assert desc is not None and bar is not None
-    name = e.pieces.define("tma_gather4", _GATHER)
+    blocks = [receiving(e, bits)] if (bits := op.attrs["receivers"]) else []
+    piece = ("tma_gather4_multicast", _MULTICAST) if blocks else ("tma_gather4", _GATHER)
+    name = e.pieces.define(*piece)
 
     def text(index: Index) -> str:
         to, coordinates = _request(e, op, index)
-        return f"{name}({', '.join([to, e.at(desc), e.at(bar), *coordinates])});"
+        return f"{name}({', '.join([to, e.at(desc), e.at(bar), *coordinates, *blocks])});"
 
     return [(len(op.attrs["steps"]), text)]
 

@@ -35,6 +35,7 @@ from weft.language.nvidia.hopper.tma import (
     async_load_im2col,
     async_store,
     check_column,
+    is_multicast,
     make_tensor_descriptor,
     request_integer,
     store_wait,
@@ -55,14 +56,14 @@ LEAST_BYTES = 32
 @builtin
 def async_gather(
     tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, barrier: shared_memory_descriptor,
-    result: shared_memory_descriptor, pred: Any = True,
+    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False,
 ) -> None:  # fmt: skip
     """Start a copy of rows `x_offsets` of a matrix, from column `y_offset`, to the rows of `result`, if `pred` is true.
 
     `x_offsets` is a one-dimensional int32 tile of at least 8 elements, in any layout; out-of-bounds rows are read as the
     descriptor's padding. The descriptor's block is one row of at least 32 bytes, [1, C], and `result` is a buffer [rows, C] in
-    its layout. All bytes of `result` count on the barrier's current phase.
-
+    its layout, or a slice of one. All bytes of `result` count on the barrier's current phase. With `multicast`, the first of
+    the CTAs that hold copies of the rows loads them for all of these, as in `async_copy_global_to_shared`.
 
     Raises CompilationError: async-target, async-descriptor-needed, async-descriptor-mode, gather-rows, gather-block,
     async-coordinate-step, async-coordinate-type, cluster-signal, language-predicate, and the errors of an invalid barrier or
@@ -71,7 +72,8 @@ def async_gather(
     what = "async_gather"
     desc, rows, column = _check_rows(what, tiled_descriptor, tensor_desc, x_offsets, y_offset)
     bar, memory = check_own_barrier(what, barrier), _check_memory(what, desc, rows, result)
-    apply_many(ops.gather, (desc.handle, bar, memory, predicate(f"{what}, pred,", pred), rows, column))
+    operands = (desc.handle, bar, memory, predicate(f"{what}, pred,", pred), rows, column)
+    apply_many(ops.gather, operands, multicast=is_multicast(multicast))
 
 
 @builtin

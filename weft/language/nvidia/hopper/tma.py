@@ -95,7 +95,7 @@ def async_copy_global_to_shared(
     bar = check_own_barrier(what, barrier, pairs=current().target.has_tcgen05)
     memory = _check_block(what, desc, result)
     coords = _coordinates(what, desc, coord, desc.rank)
-    many = _multicast(multicast)
+    many = is_multicast(multicast)
     operands = (desc.handle, bar, memory, predicate(what, pred), *coords)
     sent = {"multicast": many, "sender": _check_sender(desc, many, sender)}
     apply_many(ops.load, operands, **sent, shared_by=blocks_sharing(bar.handle))
@@ -121,7 +121,7 @@ def async_copy_global_to_shared_im2col(
     coords = _coordinates(what, desc, coord, rank)
     places = _coordinates(f"the offsets of {what}", desc, offsets, rank - 2, int16)
     operands = (desc.handle, bar, memory, predicate(what, pred), *coords, *places)
-    apply_many(ops.load_im2col, operands, multicast=_multicast(multicast))
+    apply_many(ops.load_im2col, operands, multicast=is_multicast(multicast))
 
 
 @builtin
@@ -351,7 +351,7 @@ def _check_sender(desc: tensor_descriptor, multicast: bool, sender: Any) -> int:
     return number
 
 
-def _multicast(multicast: Any) -> bool:
+def is_multicast(multicast: Any) -> bool:
     """True if the copy is multicast; without a cluster there are no other receivers."""
     return bool(multicast) and current().num_ctas > 1
 

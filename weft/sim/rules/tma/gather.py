@@ -15,7 +15,7 @@ from weft.errors import hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType, DType
 from weft.layout import NVMMASharedLayout
-from weft.layout.cluster import copies
+from weft.layout.cluster import copies, receivers
 from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
 from weft.sim.machine.data import Array, Data, arange
@@ -26,7 +26,7 @@ from weft.sim.memory.matrix_operands import swizzled
 from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import Handle
 from weft.sim.rule import rule
-from weft.sim.rules.mbarrier import holds
+from weft.sim.rules.mbarrier import holds, peer
 from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import shared_type
 from weft.sim.rules.tma.copies import Request, box_lines, bring, check_column, descriptor_of, integers, start_store
@@ -38,13 +38,16 @@ Rows = tuple[list[Array], Place]
 @rule(tma.gather)
 def _gather(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *at: Data) -> None:
     if holds(task, op, pred):
-        _start_gather(task, op, desc, bar, handle, _tile(task, op, desc, op.operands[2], handle, *at))
+        t = shared_type(op.operands[2])
+        sharing = receivers(t.layout.to_linear(t.shape), task.machine.blocks) if op.attrs["multicast"] else 0
+        if not task.rank & sharing:
+            _start_gather(task, op, desc, bar, handle, _tile(task, op, desc, op.operands[2], handle, *at), sharing)
 
 
 @rule(tma.gather4)
 def _gather4(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *at: Data) -> None:
     if holds(task, op, pred):
-        _start_gather(task, op, desc, bar, handle, _requests(task, op, desc, handle, *at))
+        _start_gather(task, op, desc, bar, handle, _requests(task, op, desc, handle, *at), op.attrs["receivers"])
 
 
 @rule(tma.scatter)
@@ -59,11 +62,14 @@ def _scatter4(task: Task, op: Op, desc: Data, handle: Handle, *at: Data) -> None
     _start_scatter(task, op, desc, handle, _requests(task, op, desc, handle, *at))
 
 
-def _start_gather(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, rows: Rows) -> None:
+def _start_gather(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, rows: Rows, sharing: int) -> None:
+    """Start a gather to the blocks whose rank differs from the task's in the bits `sharing` only."""
     coordinates, place = rows
     request = Request(task, op, desc, coordinates, "reads", mine=place.mine)
     places.check_bounds(task, op, handle, place, request.map.element, "copies into")
-    bring(task, op, request, bar, handle, place, task.block)
+    for rank in range(task.machine.blocks):
+        if rank & ~sharing == task.rank:
+            bring(task, op, request, bar, handle, place, peer(task, op, rank))
 
 
 def _start_scatter(task: Task, op: Op, desc: Data, handle: Handle, rows: Rows) -> None:

@@ -13,7 +13,7 @@ from weft.errors import layout as errors
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DescriptorType, int32
 from weft.layout import NVMMASharedLayout
-from weft.layout.cluster import block_bases, block_shape, copies
+from weft.layout.cluster import block_bases, block_shape, copies, receivers
 from weft.layout.convert.plans import crosses, plan_conversion
 from weft.layout.linear.f2 import log2
 from weft.layout.shared import tma as tma_layout
@@ -83,15 +83,19 @@ def _column(lo: Lowering, desc: Value, handle: Value, column: Value) -> Value:
 
 
 def gather(lo: Lowering, op: Op) -> None:
-    """All loads complete on one mbarrier. Blocks with the same data load one copy each. Raises CompilationError
-    (lower-target)."""
+    """All loads complete on one mbarrier. Blocks with the same data load one copy each, or with "multicast" the first of them
+    loads for all. Raises CompilationError (lower-target)."""
     _require(lo, op)
     desc, bar, handle, pred, rows, column = op.operands
     assert desc is not None and handle is not None and rows is not None and column is not None
-    lo.emit(
-        tma.gather4, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred),
-        _rows(lo, op, desc, handle, rows), _column(lo, desc, handle, column), steps=_steps(lo, desc, handle),
-    )  # fmt: skip
+    t = type_of(handle)
+    sharing = receivers(t.layout.to_linear(t.shape), lo.num_ctas) if op.attrs["multicast"] else 0
+    whole, first = _rows(lo, op, desc, handle, rows), _column(lo, desc, handle, column)
+    with where(lo, in_first(lo, sharing)):
+        lo.emit(
+            tma.gather4, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred), whole, first,
+            steps=_steps(lo, desc, handle), receivers=sharing,
+        )  # fmt: skip
 
 
 def scatter(lo: Lowering, op: Op) -> None:
