@@ -17,7 +17,7 @@ from tests.effort import calls
 from tests.runtime import fake_driver
 from tests.runtime.fake_driver import FakeArray, FakeDtype, FakeTensor, float16
 from weft import language as gl
-from weft.errors import LaunchError, UserError
+from weft.errors import LaunchError, LayoutError, UserError
 from weft.nvidia import hopper
 from weft.nvidia.hopper import TensorDescriptor, TensorDescriptorIm2Col
 from weft.runtime import MockTensor
@@ -373,3 +373,41 @@ def test_the_memory_of_the_parameters(monkeypatch, rank):
     assert struct.unpack_from(f"<{rank}i", memory, 128) == shape
     assert struct.unpack_from(f"<{rank}q", memory, 152) == fake_driver.contiguous(shape)
     fake_driver.forget_devices()
+
+
+def test_blocks_may_be_assigned():
+    """As hooks of autotuners do: the map is made and checked when a launch asks for it."""
+    x = matrix(64, 64)
+    desc = TensorDescriptor.from_tensor(x, [8, 8], PLAIN)
+    desc.block_shape = [16, 32]
+    desc.layout = WIDE
+    assert (desc.block_shape, desc.layout, desc.shape, desc.padding) == ([16, 32], WIDE, [64, 64], "zero")
+    assert "block_shape=[16, 32]" in repr(desc)
+    assert desc.tensor_map is TensorDescriptor.from_tensor(x, [16, 32], WIDE).tensor_map
+    assert replace(desc, padding="nan").padding == "nan"
+    desc.block_shape = [16, 3]
+    refused("layout-tile-shape", lambda: desc.tensor_map, LayoutError)
+    desc.block_shape = [16, 32]
+    assert desc.tensor_map.kind.block_shape == (16, 32)
+    with pytest.raises(AttributeError, match="no attribute 'extents'"):
+        _ = desc.extents
+
+
+def test_a_block_of_ones_stands_for_one_to_come():
+    x = matrix(64, 64)
+    desc = TensorDescriptor.from_tensor(x, [1, 1], PLAIN)
+    assert (desc.block_shape, desc.shape, desc.strides, desc.dtype) == ([1, 1], [64, 64], [64, 1], np.float32)
+    assert "block_shape=[1, 1]" in repr(desc) and not desc.round_f32_to_tf32
+    refused("layout-tma-inner", lambda: desc.tensor_map, LayoutError)
+    desc.block_shape = [8, 8]
+    assert desc.tensor_map is TensorDescriptor.from_tensor(x, [8, 8], PLAIN).tensor_map
+
+
+def test_blocks_of_images_may_be_assigned():
+    image = matrix(2, 8, 8, 32)
+    desc = TensorDescriptorIm2Col.from_tensor(image, [1, 1], PLAIN, element_strides=[1, 2, 2, 1])
+    assert desc.element_strides == [1, 2, 2, 1] and desc.padding == "zero"
+    desc.block_shape = [16, 32]
+    desc.layout = WIDE
+    same = TensorDescriptorIm2Col.from_tensor(image, [16, 32], WIDE, element_strides=[1, 2, 2, 1])
+    assert desc.tensor_map.spec == same.tensor_map.spec and desc.pixel_box_lower_corner == same.pixel_box_lower_corner

@@ -61,8 +61,9 @@ class TensorDescriptor(HostDescriptor):
     fp4, which Blackwell's TMA expands to twice the size in shared memory, in rows of 64 bytes.
 
     Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `round_f32_to_tf32`, `dtype`, `mode`;
-    `dataclasses.replace` returns a descriptor with other values. For `kernel.warmup`, a `MockTensor` or a dtype's name stands
-    for `base`.
+    `dataclasses.replace` returns a descriptor with other values. `block_shape` and then `layout` may be assigned, as hooks of
+    an autotuner do; the next launch checks them. A block of ones stands for one to be assigned. For `kernel.warmup`, a
+    `MockTensor` or a dtype's name stands for `base`.
 
     Raises LaunchError: descriptor-* (see `weft.errors.asynchronous`), LayoutError if block and layout do not match.
     """
@@ -79,7 +80,13 @@ class TensorDescriptor(HostDescriptor):
         padding: str = "zero",
         round_f32_to_tf32: bool = False,
     ) -> None:
-        super().__init__(base, _tensor_map(base, shape, strides, block_shape, layout, padding, bool(round_f32_to_tf32)))
+        self._begin(
+            base, shape=shape, strides=strides, block_shape=block_shape, layout=layout, padding=padding,
+            round_f32_to_tf32=bool(round_f32_to_tf32),
+        )  # fmt: skip
+
+    def _make_map(self, arguments: dict[str, Any]) -> TensorMap:
+        return _tensor_map(self.base, *arguments.values())
 
     @staticmethod
     def from_tensor(
@@ -142,9 +149,16 @@ class TensorDescriptorIm2Col(HostDescriptor):
         pixel_box_upper_corner: Sequence[int] | None = None,
         round_f32_to_tf32: bool = False,
     ) -> None:
-        tensor = tensor_of(base, shape, strides)
-        corners = (element_strides, pixel_box_lower_corner, pixel_box_upper_corner)
-        super().__init__(base, im2col(tensor, block_shape, layout, padding, *corners, bool(round_f32_to_tf32)))
+        self._begin(
+            base, shape=shape, strides=strides, block_shape=block_shape, layout=layout, padding=padding,
+            element_strides=element_strides, pixel_box_lower_corner=pixel_box_lower_corner,
+            pixel_box_upper_corner=pixel_box_upper_corner, round_f32_to_tf32=round_f32_to_tf32,
+        )  # fmt: skip
+
+    def _make_map(self, arguments: dict[str, Any]) -> TensorMap:
+        shape, strides, block_shape, layout, padding, steps, lower, upper, rounds = arguments.values()
+        tensor = tensor_of(self.base, shape, strides)
+        return im2col(tensor, block_shape, layout, padding, steps, lower, upper, bool(rounds))
 
     @staticmethod
     def from_tensor(
@@ -167,21 +181,21 @@ class TensorDescriptorIm2Col(HostDescriptor):
     @property
     def element_strides(self) -> list[int]:
         """Steps between the pixels taken, one per dimension of the tensor."""
-        return list(self._im2col.steps)
+        return list(self._argument("element_strides", lambda tensor_map: _im2col_of(tensor_map).steps) or ())
 
     @property
     def pixel_box_lower_corner(self) -> list[int]:
         """Start of the pixel box, relative to the first pixel of each spatial dimension."""
-        return list(self._im2col.lower)
+        return list(self._argument("pixel_box_lower_corner", lambda tensor_map: _im2col_of(tensor_map).lower) or ())
 
     @property
     def pixel_box_upper_corner(self) -> list[int]:
         """End of the pixel box, relative to the last pixel of each spatial dimension."""
-        return list(self._im2col.upper)
+        return list(self._argument("pixel_box_upper_corner", lambda tensor_map: _im2col_of(tensor_map).upper) or ())
 
-    @property
-    def _im2col(self) -> Any:
-        return self.tensor_map.spec.im2col
+
+def _im2col_of(tensor_map: TensorMap) -> Any:
+    return tensor_map.spec.im2col
 
 
 def _descriptor(base: Any, tensor_map: TensorMap) -> TensorDescriptor:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from weft.errors import fail
 from weft.errors.asynchronous import DESCRIPTOR_PICKLE
@@ -123,11 +123,14 @@ def _key(kind: Descriptor, device: int | None, of_torch: bool) -> object:
 class HostDescriptor:
     """Base class of host-side descriptors: the array, which is kept alive, and its map.
 
-    `base` is the array, or its stand-in in `kernel.warmup`.
+    `base` is the array, or its stand-in in `kernel.warmup`. After an assignment to `block_shape` or `layout`, or with a block
+    of ones, which stands for one to be assigned, `_wanted` has the arguments of the class besides `base`, and the map is made
+    when a launch asks for it. At other times it is unset.
     """
 
-    __slots__ = ("base", "tensor_map")
+    __slots__ = ("_wanted", "base", "tensor_map")
 
+    _wanted: dict[str, Any]
     base: Any
     tensor_map: TensorMap
 
@@ -135,40 +138,88 @@ class HostDescriptor:
         self.base = base
         self.tensor_map = tensor_map
 
+    def _begin(self, base: Any, **arguments: Any) -> None:
+        """Initialise with arguments of the class. A block of ones is none that TMA copies, so it stands for one to come."""
+        self.base = base
+        if _is_ones(arguments["block_shape"]):
+            self._wanted = arguments
+        else:
+            self.tensor_map = self._make_map(arguments)
+
+    def _want(self, arguments: dict[str, Any]) -> None:
+        """Let the next launch make the map of these arguments of the class."""
+        self._wanted = arguments
+        if _is_set(self, "tensor_map"):
+            del self.tensor_map
+
+    def _argument(self, name: str, of_map: Callable[[TensorMap], Any]) -> Any:
+        """An argument of the class, as it is wanted or as the map has it."""
+        return self._wanted[name] if _is_set(self, "_wanted") else of_map(self.tensor_map)
+
+    def _make_map(self, arguments: dict[str, Any]) -> TensorMap:
+        """The map of arguments of the class."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The map of an assigned block. Slots that are set are read without this function."""
+            if name != "tensor_map" or not _is_set(self, "_wanted"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.tensor_map = found = self._make_map(self._wanted)
+            del self._wanted
+            return found
+
     @property
     def dtype(self) -> Any:
         """The array's dtype."""
-        return getattr(self.base, "dtype", self.tensor_map.kind.dtype)
+        return self.base.dtype if hasattr(self.base, "dtype") else self.tensor_map.kind.dtype
 
     @property
     def shape(self) -> list[int]:
         """Extents of the tensor, outermost first."""
-        return list(self.tensor_map.shape)
+        return list(self._argument("shape", lambda tensor_map: tensor_map.shape))
 
     @property
     def strides(self) -> list[int]:
         """Strides of the tensor, in elements."""
-        return list(self.tensor_map.strides)
+        return list(self._argument("strides", lambda tensor_map: tensor_map.strides))
 
     @property
     def block_shape(self) -> list[int]:
-        """The shape of the block that one TMA copy transfers."""
-        return list(self.tensor_map.kind.block_shape)
+        """The shape of the block that one TMA copy transfers. It may be assigned, as hooks of autotuners do."""
+        return list(self._argument("block_shape", lambda tensor_map: tensor_map.kind.block_shape))
+
+    @block_shape.setter
+    def block_shape(self, block_shape: Any) -> None:
+        self._want({**self._arguments(), "block_shape": list(block_shape)})
 
     @property
     def layout(self) -> Any:
-        """The layout of a block in shared memory: an `NVMMASharedLayout`."""
-        return self.tensor_map.kind.layout
+        """The layout of a block in shared memory: an `NVMMASharedLayout`. It may be assigned, after `block_shape`."""
+        return self._argument("layout", lambda tensor_map: tensor_map.kind.layout)
+
+    @layout.setter
+    def layout(self, layout: Any) -> None:
+        self._want({**self._arguments(), "layout": layout})
+
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments of the class besides `base`."""
+        if _is_set(self, "_wanted"):
+            return self._wanted
+        # Subclasses are dataclasses (`weft.nvidia.hopper`).
+        names = [field.name for field in fields(cast("Any", self)) if field.name != "base"]
+        return {name: getattr(self, name) for name in names}
 
     @property
     def padding(self) -> str:
         """The value of elements out of bounds: 'zero' or 'nan'."""
-        return self.tensor_map.spec.padding
+        return self._argument("padding", lambda tensor_map: tensor_map.spec.padding)
 
     @property
     def round_f32_to_tf32(self) -> bool:
         """Whether loads round float32 elements to tf32."""
-        return self.tensor_map.spec.rounds
+        return self._argument("round_f32_to_tf32", lambda tensor_map: tensor_map.spec.rounds)
 
     @property
     def mode(self) -> Mode:
@@ -182,10 +233,28 @@ class HostDescriptor:
         return self
 
     def __repr__(self) -> str:
+        dtype = self.dtype if _is_set(self, "_wanted") else self.tensor_map.kind.dtype
         return (
-            f"{type(self).__name__}(shape={self.shape}, strides={self.strides}, dtype={self.tensor_map.kind.dtype}, "
+            f"{type(self).__name__}(shape={self.shape}, strides={self.strides}, dtype={dtype}, "
             f"block_shape={self.block_shape}, layout={self.layout!r})"
         )
+
+
+def _is_ones(block: Any) -> bool:
+    try:
+        sizes = tuple(block)
+    except TypeError:
+        return False
+    return sizes == (1,) * len(sizes) != ()
+
+
+def _is_set(descriptor: HostDescriptor, slot: str) -> bool:
+    """Whether a slot has a value, without `__getattr__`."""
+    try:
+        object.__getattribute__(descriptor, slot)
+    except AttributeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
