@@ -157,3 +157,22 @@ def reused(x, shared: gl.constexpr, rows: gl.constexpr, columns: gl.constexpr):
     gl.store(x + 4096 + a * 64 + b, memory.load(columns))
     other = gl.allocate_shared_memory(gl.float32, [64, 64], shared, value=gl.load(x + i * 64 + j))
     gl.store(x + 8192 + i * 64 + j, other.load(rows))
+
+
+def test_a_block_exits_while_another_may_still_read_its_memory():
+    """weft inserts the barrier that prevents this, unless it is told to insert nothing."""
+    x = np.zeros(3 * 4096, np.float32)
+    reused[1](x, *FORGETS, num_ctas=2)
+    with pytest.raises(hazard.BlockExited) as caught:
+        weft.jit(sync="none")(leaves.fn)[1](x, *FORGETS, num_ctas=2)
+    assert re.search(r"block (0 uses shared memory of block 1|1 uses shared memory of block 0)", caught.value.message)
+    assert caught.value.loc is not None and "memory.load(columns)" in caught.value.loc.source
+
+
+@weft.jit
+def leaves(x, shared: gl.constexpr, rows: gl.constexpr, columns: gl.constexpr):
+    i, j = offsets(64, 64, rows)
+    a, b = offsets(64, 64, columns)
+    memory = gl.allocate_shared_memory(gl.float32, [64, 64], shared, value=gl.load(x + i * 64 + j))
+    cluster.barrier()
+    gl.store(x + 4096 + a * 64 + b, memory.load(columns))

@@ -564,7 +564,7 @@ CLUSTER_PAIR = row(
 BLOCK_EXITED = row(
     "hazard-block-exited",
     BlockExited,
-    "program {program}: block {block} uses shared memory of block {other}, which has ended",
+    "program {program}: block {block} uses shared memory of block {other}, which may have ended",
     "end the kernel with cluster.barrier(), so that no block leaves while others need it",
 )
 

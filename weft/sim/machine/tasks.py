@@ -180,7 +180,7 @@ class Block:
             raise clashing(hazard.CLC_LOST, op.loc, response.op.loc, label, "", (), fields)
 
     def finish(self) -> None:
-        """The block has ended: agents finish, and operations without a wait are reported. Raises StoreUnread,
+        """The block has ended: agents finish, and operations without a wait are reported. Raises StoreUnread, BlockExited,
         TensorMemoryInUse, TensorMemoryKept, and LaunchControlMisuse if the cluster has ended without reading a response."""
         self.ended = True
         self.agents.finish()
@@ -194,6 +194,7 @@ class Block:
         for slot, groups in enumerate(cluster.bulk[own], own.start):
             for agent in groups.running:
                 raise self._unread(agent, slot)
+        self._check_visitors(cluster.clocks[own.start])
         self.free_tensor_memory(cluster.clocks[own.start])
         kept = self._stores[TENSOR].reserved if TENSOR in self._stores else None
         if kept is not None:
@@ -209,6 +210,19 @@ class Block:
             machine.report.advise(
                 "in-flight-at-exit", "no thread waits for this MMA before the kernel ends", agent.op.loc
             )
+
+    def _check_visitors(self, clock: Clock) -> None:
+        """Check that this block ends after the accesses of other blocks' threads to its shared memory: it must know of them by
+        a cluster barrier. Raises BlockExited."""
+        shadow = self._known(SHARED)
+        late = None if shadow is None or self.machine.blocks == 1 else shadow.unknown_visit(clock)
+        if late is not None:
+            raise self.exited(late.op, late.slot)
+
+    def exited(self, op: Op, slot: int) -> UserError:
+        """The hazard of an access to this block's memory, by a task of another block, that nothing orders before its end."""
+        other = slot // self.machine.tasks
+        return fail(hazard.BLOCK_EXITED, loc=op.loc, program=self.pid, block=other, other=self.rank)
 
     def free_tensor_memory(self, clock: Clock) -> None:
         """Deallocate the block's tensor memory. Raises TensorMemoryInUse if an operation on it may be in flight."""

@@ -289,6 +289,8 @@ def note(
     is accessed (default: the task's own)."""
     shadow = (block or task.block).store(handle.memory.space).shadow
     if shadow is not None:
+        if block is not None and block.ended and mode == "generic":
+            raise block.exited(op, task.slot)
         shadow.access(task.clock, task.event(op, mode, writes, handle.memory, component, value, atomic), place.area)
 
 

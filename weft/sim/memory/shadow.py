@@ -186,6 +186,13 @@ class Shadow:
                     return event
         return None
 
+    def unknown_visit(self, clock: Clock) -> Event | None:
+        """A load or store by threads of another block that the clock's task does not know of. Arrivals on mbarriers are checked
+        where they happen."""
+        visits = (e for e in self._events.values() if e.mode == "generic" and e.slot // self.tasks != self.rank)
+        unknown = (e for e in visits if clock.known.get(e.component, 0) <= e.value)
+        return next((e for e in unknown if e.op.kind.family != "mbarrier"), None)
+
     def _forget(self) -> None:
         """Drop the events that no granule refers to any more."""
         alive = {number for channel in self._channels() for number in np.unique(channel.events).tolist() if number}
