@@ -21,7 +21,7 @@ from weft.ops.check import boolean, regs, require, scalar, shared, tile
 from weft.ops.tile import LOWER
 
 Precision = Literal["", "tf32"]
-Step = tuple[int, int, int, bool]
+WgmmaStep = tuple[int, int, int, bool]
 """One instruction: its first accumulator register; the first register, or byte offset, of a; the byte offset of b; and whether
 it is the first along k."""
 
@@ -78,7 +78,7 @@ def warp(a: Value, b: Value, acc: Value, precision: Precision = "") -> Type:
 @op("mma.wgmma", effects=READS, needs="block", stage="lowered", updates="acc")
 def wgmma(
     a: Value, b: Value, acc: Value, use_acc: Value | None, *, n: int, k: int, element: str, other: str,
-    left: Operand | None, right: Operand, steps: tuple[Step, ...],
+    left: Operand | None, right: Operand, steps: tuple[WgmmaStep, ...],
 ) -> Type:  # fmt: skip
     """One group of m64n`n`k`k` instructions of the partition's warpgroups. `element` and `other` are the codes of the types of
     a and b.

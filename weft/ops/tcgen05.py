@@ -17,7 +17,7 @@ from weft.ir.core import Attrs, Effect, Value
 from weft.ir.define import op
 from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
 from weft.layout.tensor_cores.shared_operands import Operand
-from weft.layout.tensor_cores.tcgen05 import Step
+from weft.layout.tensor_cores.tcgen05 import Tcgen05Step
 from weft.layout.tensor_cores.tcgen05_copies import CopyStep
 from weft.layout.tensor_cores.tcgen05_kinds import Format, Kind
 from weft.ops.check import barrier, boolean, require, scalar, shared, shared_array, tensor_memory
@@ -103,7 +103,7 @@ def fence(before: bool, reason: str = "") -> None:
 @op("tcgen05.issue", effects=(*A, B, ACC, *SCALES), needs="block", stage="lowered")
 def issue(
     a: Value, b: Value, acc: Value, a_scale: Value | None, b_scale: Value | None, use_acc: Value | None, pred: Value | None,
-    *, kind: Kind, left: Operand | None, right: Operand, steps: tuple[Step, ...], reuse: int = 1, two_ctas: bool = False,
+    *, kind: Kind, left: Operand | None, right: Operand, steps: tuple[Tcgen05Step, ...], reuse: int = 1, two_ctas: bool = False,
 ) -> None:  # fmt: skip
     """The instructions of one MMA. `acc` and the scales are tensor memory addresses, and so is `a` if `left` is None.
 

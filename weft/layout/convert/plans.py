@@ -23,7 +23,7 @@ from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.convert.across import ClusterRoundTrip, plan_across
 from weft.layout.convert.round_trip import SharedRoundTrip, plan_shared
-from weft.layout.convert.shuffle import Step, WarpShuffle, plan_shuffle
+from weft.layout.convert.shuffle import ShuffleStep, WarpShuffle, plan_shuffle
 from weft.layout.cost import Cost
 from weft.layout.linear.columns import Columns, columns, distinct_registers
 from weft.layout.linear.f2 import Span
@@ -37,7 +37,7 @@ __all__ = [
     "Plan",
     "RegisterMove",
     "SharedRoundTrip",
-    "Step",
+    "ShuffleStep",
     "WarpShuffle",
     "describe",
     "is_trivial",

@@ -28,7 +28,7 @@ LANE_BITS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ShuffleStep:
     """One shuffle: a lane receives position `register` of the source lane; `lane` is XORed onto the lane map."""
 
     register: int
@@ -53,7 +53,7 @@ class WarpShuffle:
     registers: tuple[int, ...]
     pre: tuple[tuple[int, int], ...]
     lane_map: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ShuffleStep, ...]
     post: tuple[tuple[int, int], ...]
     result: tuple[int, ...]
 
@@ -119,7 +119,7 @@ def plan_shuffle(src: Columns, dst: Columns, bits: int) -> WarpShuffle | None:
         registers=give.numbers,
         pre=tuple(_swaps(pre)),
         lane_map=(*lane_map, *(place >> len(give.columns) for place in warps)),
-        steps=tuple(Step(place & in_register, place >> len(give.columns)) for place in rounds),
+        steps=tuple(ShuffleStep(place & in_register, place >> len(give.columns)) for place in rounds),
         post=tuple(_swaps(_registers_between(dst.lane, wanted, take))),
         result=take.position,
     )

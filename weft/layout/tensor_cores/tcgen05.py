@@ -38,7 +38,7 @@ from weft.layout.tensor_memory.layouts import (
 )
 from weft.layout.tensor_memory.load_store import LANE, TensorSide, cut
 
-Step = tuple[int, int, int, bool, int, int, int]
+Tcgen05Step = tuple[int, int, int, bool, int, int, int]
 """One instruction, as `tcgen05.issue` takes it: where the accumulator, a and b begin, whether it is the first along k of its
 columns, the instruction descriptor, and the columns of the scales of a and b."""
 Offsets = tuple[tuple[int, ...], ...]
@@ -65,7 +65,7 @@ class MmaPlan:
     kind: Kind
     left: Operand | None
     right: Operand
-    steps: tuple[Step, ...]
+    steps: tuple[Tcgen05Step, ...]
     reuse: int
 
 
@@ -203,7 +203,7 @@ class _Product:
         reuse, ks = len(columns) if self._m == LANES else 1, range(self._k // self._row.k)
         # Tiles of 64 rows stand in different lanes, between which the collector buffer does not serve.
         order = product(ks, range(len(columns))) if reuse > 1 else ((k, j) for j in range(len(columns)) for k in ks)
-        inner, steps = list(order), list[Step]()
+        inner, steps = list(order), list[Tcgen05Step]()
         for i, row in enumerate(rows):
             for k, j in inner:
                 (a_scale, a_id), (b_scale, b_id) = a_scales[i][k], b_scales[j][k]

@@ -41,7 +41,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PtxStep:
     """A decoded instruction. `widths`: the widths of its targets; a brace-enclosed vector has several."""
 
     form: Form
@@ -64,7 +64,7 @@ class _Scope:
 
     widths: dict[str, int]
     written: set[str]
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[PtxStep] = field(default_factory=list[PtxStep])
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -102,7 +102,7 @@ def _names(results: int, tied: tuple[int | None, ...]) -> list[str]:
 @lru_cache(maxsize=1024)
 def _read(
     text: str, results: tuple[int, ...], operands: tuple[int, ...], tied: tuple[int | None, ...]
-) -> tuple[Step, ...]:
+) -> tuple[PtxStep, ...]:
     """Parse the text. Raises UnknownInstruction."""
     names = _names(len(results), tied)
     scope = _Scope(
@@ -145,7 +145,7 @@ def _declare(words: str, type: str, names: str, scope: _Scope) -> None:
             scope.widths[one] = width_of(type)
 
 
-def _instruction(words: str, scope: _Scope) -> Step:
+def _instruction(words: str, scope: _Scope) -> PtxStep:
     opcode, _, rest = words.partition(" ")
     form = instructions().get(key_of(opcode))
     if form is None:
@@ -162,7 +162,7 @@ def _instruction(words: str, scope: _Scope) -> Step:
             raise UnknownInstruction(words, f"the register {name}, which is not declared")
         _check_width(name, width, total // len(targets), form, words)
     scope.written.update(targets)
-    return Step(form, targets, tuple(scope.widths.get(name, total // len(targets)) for name in targets), operands)
+    return PtxStep(form, targets, tuple(scope.widths.get(name, total // len(targets)) for name in targets), operands)
 
 
 def _split(rest: str, words: str) -> list[str]:
@@ -241,7 +241,7 @@ def _constant(source: str, type: str, words: str) -> Array:
     raise UnknownInstruction(words, f"the operand {source} as .{type}")
 
 
-def _execute(step: Step, registers: dict[str, Value]) -> None:
+def _execute(step: PtxStep, registers: dict[str, Value]) -> None:
     form = step.form
     given = [_fetch(operand, type, registers) for operand, type in zip(step.operands, form.operands, strict=True)]
     values = [

@@ -67,7 +67,7 @@ def warpgroup(lo: Lowering, op: Op) -> None:
     right, total = view(lo, b), lo.array(lo.form(acc))
     condition = None if use_acc is None else lo.scalar(use_acc)
 
-    def product(into: Value, adds: Value | None, steps: tuple[mma.Step, ...]) -> Value:
+    def product(into: Value, adds: Value | None, steps: tuple[mma.WgmmaStep, ...]) -> Value:
         return lo.emit(
             mma.wgmma, left, right, into, adds, n=plan.n, k=plan.k, element=_dtype(a).code, other=_dtype(b).code,
             left=plan.left, right=plan.right, steps=steps, name=op.result.name,
@@ -94,9 +94,9 @@ def warpgroup(lo: Lowering, op: Op) -> None:
     lo.define(op, Array(total))
 
 
-def _parts(steps: tuple[mma.Step, ...], most: int) -> list[tuple[mma.Step, ...]]:
+def _parts(steps: tuple[mma.WgmmaStep, ...], most: int) -> list[tuple[mma.WgmmaStep, ...]]:
     """The steps split into parts along K, with at most `most` instructions per accumulator tile in each."""
-    lines: dict[int, list[mma.Step]] = {}
+    lines: dict[int, list[mma.WgmmaStep]] = {}
     for step in steps:
         lines.setdefault(step[0], []).append(step)
     turns = list(zip(*lines.values(), strict=True))
