@@ -8,7 +8,7 @@ from typing import Any
 from weft.kernels.device import packing
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import GRANULE, Matrix, contiguous_along
-from weft.kernels.plan import Side
+from weft.kernels.plan import StagedOperand
 from weft.locks import lazy
 from weft.nvidia.hopper import TensorDescriptor
 from weft.runtime.arguments import array
@@ -57,7 +57,7 @@ def address(value: Any) -> int:
         return found.pointer
 
 
-def source_of(operand: Matrix, side: Side) -> Described | None:
+def source_of(operand: Matrix, side: StagedOperand) -> Described | None:
     """The descriptors of an operand; None if it is read through its pointer."""
     if side.path != "descriptor":
         return None

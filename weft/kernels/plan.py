@@ -54,7 +54,7 @@ class OutputForm:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Side:
+class StagedOperand:
     """An operand: the layout of its blocks in shared memory, and how they are loaded.
 
     `block` is the shape of a block in memory, [rows, K] if `along_k` (K-major), else [K, rows]. For operands that warps copy,
@@ -107,8 +107,8 @@ class Plan:
     which one CTA multicasts to all.
     """
 
-    a: Side
-    b: Side
+    a: StagedOperand
+    b: StagedOperand
     out: Output
     acc_type: Any
     scale_a: str
@@ -299,7 +299,7 @@ def accumulator_type(form: Form) -> Any:
 
 def side_of(
     form: Form, rows: int, depth: int, cluster: int, shared: bool = False, transposable: tuple[int, ...] = TRANSPOSABLE
-) -> Side:
+) -> StagedOperand:
     """An operand with blocks of `rows` rows and `depth` elements along K. The CTAs of a cluster split the rows, or each holds
     all of them (`shared`).
 
@@ -317,7 +317,7 @@ def side_of(
     held = block[cut] if form.path == "copies" else MOST_HELD * 32 * LOADING_WARPS // block[1 - cut]
     step = min(block[cut], held)
     nbytes = rows * depth * dtype.itemsize
-    return Side(dtype, form.path, form.contiguous, along_k, block, layout, nbytes, registers, cut, step, unit)
+    return StagedOperand(dtype, form.path, form.contiguous, along_k, block, layout, nbytes, registers, cut, step, unit)
 
 
 def _split(cluster: int, dim: int | None) -> list[list[int]] | None:

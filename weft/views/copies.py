@@ -38,7 +38,7 @@ _NAMES = {_DRAM: "global memory", _SRAM: "shared memory", _LOCAL: "a thread's ow
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CopySide:
     """One side of a copy: a view, the layout of the threads that divide it (None: not divided), and its swizzle."""
 
     view: LayoutTensor
@@ -80,8 +80,8 @@ def copy_dram_to_sram(
 ) -> None:  # fmt: skip
     """Copy from global to shared memory. `dst_thread_layout`: the thread layout of the target, if different from the
     source's."""
-    to = Side(dst, dst_thread_layout or thread_layout, swizzle)
-    _copy("copy_dram_to_sram", (_DRAM, _SRAM), to, Side(src, thread_layout), thread, threads)
+    to = CopySide(dst, dst_thread_layout or thread_layout, swizzle)
+    _copy("copy_dram_to_sram", (_DRAM, _SRAM), to, CopySide(src, thread_layout), thread, threads)
 
 
 def copy_dram_to_sram_async(
@@ -91,7 +91,7 @@ def copy_dram_to_sram_async(
     """Issue an asynchronous copy from global to shared memory; `async_copy_wait_all()` waits for those of the calling
     thread."""
     what = "copy_dram_to_sram_async"
-    to, of = Side(dst, dst_thread_layout or thread_layout, swizzle), Side(src, thread_layout)
+    to, of = CopySide(dst, dst_thread_layout or thread_layout, swizzle), CopySide(src, thread_layout)
     # A mask would make the threads that take no part write zeros.
     active = _guard((to.threads, of.threads), dst, thread, threads)
     for target, source in _pairs(what, (_DRAM, _SRAM), to, of, thread, True):
@@ -107,7 +107,7 @@ def copy_sram_to_dram(
     swizzle: Swizzling | None = None, threads: int | None = None,
 ) -> None:  # fmt: skip
     """Copy from shared to global memory."""
-    to, of = Side(dst, thread_layout), Side(src, thread_layout, swizzle)
+    to, of = CopySide(dst, thread_layout), CopySide(src, thread_layout, swizzle)
     _copy("copy_sram_to_dram", (_SRAM, _DRAM), to, of, thread, threads)
 
 
@@ -115,14 +115,14 @@ def copy_dram_to_local(
     dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *, threads: int | None = None
 ) -> None:
     """Copy a thread's part of global memory to its private memory."""
-    _copy("copy_dram_to_local", (_DRAM, _LOCAL), Side(dst), Side(src, thread_layout), thread, threads)
+    _copy("copy_dram_to_local", (_DRAM, _LOCAL), CopySide(dst), CopySide(src, thread_layout), thread, threads)
 
 
 def copy_local_to_dram(
     dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *, threads: int | None = None
 ) -> None:
     """Copy a thread's private memory to its part of global memory."""
-    _copy("copy_local_to_dram", (_LOCAL, _DRAM), Side(dst, thread_layout), Side(src), thread, threads)
+    _copy("copy_local_to_dram", (_LOCAL, _DRAM), CopySide(dst, thread_layout), CopySide(src), thread, threads)
 
 
 def copy_sram_to_local(
@@ -131,8 +131,8 @@ def copy_sram_to_local(
 ) -> None:  # fmt: skip
     """Copy a thread's part of shared memory to its private memory; with `axis` only that axis is divided, as in
     `distribute`."""
-    of = Side(src, thread_layout, swizzle, axis)
-    _copy("copy_sram_to_local", (_SRAM, _LOCAL), Side(dst), of, thread, threads)
+    of = CopySide(src, thread_layout, swizzle, axis)
+    _copy("copy_sram_to_local", (_SRAM, _LOCAL), CopySide(dst), of, thread, threads)
 
 
 def copy_local_to_shared(
@@ -140,12 +140,12 @@ def copy_local_to_shared(
     swizzle: Swizzling | None = None, threads: int | None = None,
 ) -> None:  # fmt: skip
     """Copy a thread's private memory to its part of shared memory."""
-    to = Side(dst, thread_layout, swizzle)
-    _copy("copy_local_to_shared", (_LOCAL, _SRAM), to, Side(src), thread, threads)
+    to = CopySide(dst, thread_layout, swizzle)
+    _copy("copy_local_to_shared", (_LOCAL, _SRAM), to, CopySide(src), thread, threads)
 
 
 def _copy(
-    what: str, spaces: tuple[AddressSpace, AddressSpace], to: Side, of: Side, thread: Index, threads: int | None
+    what: str, spaces: tuple[AddressSpace, AddressSpace], to: CopySide, of: CopySide, thread: Index, threads: int | None
 ) -> None:
     pairs = _pairs(what, spaces, to, of, thread, _guard((to.threads, of.threads), to.view, thread, threads))
     # All loads are issued before the first store, so that their latencies overlap.
@@ -155,7 +155,7 @@ def _copy(
 
 
 def _pairs(
-    what: str, spaces: tuple[AddressSpace, AddressSpace], to: Side, of: Side, thread: Index, guard: Any
+    what: str, spaces: tuple[AddressSpace, AddressSpace], to: CopySide, of: CopySide, thread: Index, guard: Any
 ) -> list[tuple[Fragment, Fragment]]:
     """The calling thread's pairs of target and source: one pair of fragments, or one per access if a swizzle scatters them.
 

@@ -78,7 +78,7 @@ class ViewData:
         return product(self.element_layout.shape)
 
 
-View = TypeVar("View", bound=ViewData)
+AnyView = TypeVar("AnyView", bound=ViewData)
 """Functions that return a view of the class that they were given."""
 
 

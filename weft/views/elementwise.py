@@ -10,7 +10,7 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.layouts import Layout
 from weft.views.construct import allocated
-from weft.views.data import View, ViewData
+from weft.views.data import AnyView, ViewData
 from weft.views.fragments import numbers_along, together
 from weft.views.history import History
 from weft.views.host import ArrayStorage
@@ -23,7 +23,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def combined(view: View, other: Any, name: str, swapped: bool = False) -> View:
+def combined(view: AnyView, other: Any, name: str, swapped: bool = False) -> AnyView:
     """The result in new memory, row-major with the vector widths of the first operand."""
     _check(view, other)
     if isinstance(view.storage, ArrayStorage):
@@ -65,7 +65,7 @@ def _check(view: ViewData, other: Any) -> None:
         raise fail(errors.SHAPES, view=view.history, shape=shape_of(view), other=other.history, others=shape_of(other))
 
 
-def _like(view: View, dtype: Any, space: AddressSpace) -> View:
+def _like(view: AnyView, dtype: Any, space: AddressSpace) -> AnyView:
     """A view of new memory with the same shape, vector widths and limits."""
     made = type(view).from_fields(*allocated(dtype, Layout.row_major(tuple(numbers_along(view))), space, masked=False))
     widths = [extent(element) for element in element_axes(view)]

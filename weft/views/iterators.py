@@ -11,7 +11,7 @@ from weft.layout.nested.int_tuple import divided, modulo, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views import construct
 from weft.views.access import dim, number, require_axis, widened
-from weft.views.data import View, ViewData, set_fields
+from weft.views.data import AnyView, ViewData, set_fields
 from weft.views.history import called
 from weft.views.modes import Axis, Mode, extent, minus, offset_along
 from weft.views.partition import check_tile, limits_of, masked_for, tiled_axis, tiles, whole_numbers
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 Fields = tuple[Any, ...]
 
 
-class TileIterator(Generic[View]):
+class TileIterator(Generic[AnyView]):
     """A position in a sequence of tiles, all of them views of one class."""
 
     FIELDS = ("first", "steps", "position", "axis", "size", "limit", "circular")
     __slots__ = FIELDS
 
-    first: View
+    first: AnyView
     """Tile number 0."""
     steps: Axis
     """The number of tiles and their stride, as modes."""
@@ -56,7 +56,7 @@ class TileIterator(Generic[View]):
         first = self.first.named(name)
         return self if first is self.first else self._replaced(first=first)
 
-    def get(self) -> View:
+    def get(self) -> AnyView:
         """The current tile. Raises ViewIndexError (view-iterator-end) past the last tile, unless it is circular."""
         first, position, count = self.first, self.position, extent(self.steps)
         what = called(first.history, "next", None, (position,))
@@ -68,7 +68,7 @@ class TileIterator(Generic[View]):
         offset = plus(first.offset, offset_along(self.steps, widened(first, position)))
         return first.replaced(offset=offset, limits=self._limits(), history=what)
 
-    def __getitem__(self, key: Any) -> View:
+    def __getitem__(self, key: Any) -> AnyView:
         """`it[()]`: the current tile."""
         if key != ():
             raise fail(errors.ITERATOR_KEY, key=key)

@@ -12,7 +12,7 @@ from weft.errors import views as errors
 from weft.layout.nested.int_tuple import divided, flatten, is_tuple, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.access import aligned, dim, number, require_axis, vector_width, widened
-from weft.views.data import View, ViewData
+from weft.views.data import AnyView, ViewData
 from weft.views.history import called
 from weft.views.modes import (
     Axis,
@@ -54,13 +54,13 @@ class ViewType:
 
 
 def rebuilt(
-    view: View,
+    view: AnyView,
     axes: Sequence[Axis],
     offset: Index,
     limits: Limits,
     history: str,
     elements: Sequence[Axis] | None = None,
-) -> View:
+) -> AnyView:
     """A view of the same memory with these axes. `limits` has the limit of each axis, None if all of it is valid."""
     modes = [mode for axis in axes for mode in axis]
     return view.replaced(
@@ -96,11 +96,11 @@ def whole_number(what: str, size: Any, axis: int) -> int:
 # Tiles
 
 
-def tiles(view: View, *sizes: Any) -> Callable[..., View]:
+def tiles(view: AnyView, *sizes: Any) -> Callable[..., AnyView]:
     """`tile` with its sizes given."""
     view, inside, outside, numbers = _tiling(view, sizes)
 
-    def tile(*coordinates: Any) -> View:
+    def tile(*coordinates: Any) -> AnyView:
         coordinates = flatten(coordinates)
         what = called(view.history, "tile", numbers, coordinates)
         if len(coordinates) != view.rank:
@@ -124,7 +124,7 @@ def tile_type(view: ViewData, *sizes: Any) -> ViewType:
     return ViewType(view.dtype, layout, view.element_layout, view.address_space, view.masked)
 
 
-def _tiling(view: View, sizes: Sequence[Any]) -> tuple[View, list[Axis], list[Axis], list[int]]:
+def _tiling(view: AnyView, sizes: Sequence[Any]) -> tuple[AnyView, list[Axis], list[Axis], list[int]]:
     """The view, masked if need be; per axis the modes inside one tile and the modes over tiles; and the sizes."""
     what = called(view.history, "tile", sizes).removesuffix("()")
     numbers = whole_numbers(view, what, sizes)
@@ -133,7 +133,7 @@ def _tiling(view: View, sizes: Sequence[Any]) -> tuple[View, list[Axis], list[Ax
     return view, [inside for inside, _ in pairs], [outside for _, outside in pairs], numbers
 
 
-def masked_for(view: View, numbers: Sequence[int]) -> View:
+def masked_for(view: AnyView, numbers: Sequence[int]) -> AnyView:
     """The view; masked if one of these tile sizes is known not to divide it, so that tiles at its edge are smaller."""
     sizes = [static_extent(axis) for axis in axes_of(view)]
     odd = any(isinstance(size, int) and size % count for size, count in zip(sizes, numbers, strict=True))
@@ -227,7 +227,7 @@ def splits(view: ViewData, count: Any, axis: Any = 0) -> Callable[..., Any]:
 # Vectors
 
 
-def vectorized(view: View, *widths: Any) -> View:
+def vectorized(view: AnyView, *widths: Any) -> AnyView:
     """`vectorize`: groups of neighbours along each axis become one element."""
     what = called(view.history, "vectorize", widths)
     numbers = whole_numbers(view, what, widths)
@@ -283,24 +283,24 @@ def require_alignment(view: ViewData) -> None:
 
 
 def distributor(
-    view: View, threads: Any, axis: Any = None, swizzle: Swizzling | None = None
-) -> Callable[[Index], View]:
+    view: AnyView, threads: Any, axis: Any = None, swizzle: Swizzling | None = None
+) -> Callable[[Index], AnyView]:
     """`distribute` with its layout of threads given."""
 
-    def distribute(index: Index) -> View:
+    def distribute(index: Index) -> AnyView:
         return distributed(view, threads, index, axis, swizzle)
 
     return distribute
 
 
 def distributed(
-    view: View,
+    view: AnyView,
     threads: Any,
     index: Any,
     axis: Any = None,
     swizzle: Swizzling | None = None,
     guarded: bool = False,
-) -> View:
+) -> AnyView:
     """`distribute` with all arguments. `guarded`: the caller predicates the accesses, so `index` may exceed the thread
     layout."""
     what = called(view.history, "distribute", (threads,) if axis is None else (threads, f"axis={axis}"), (index,))

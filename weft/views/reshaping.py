@@ -10,7 +10,7 @@ from weft.errors import views as errors
 from weft.layout.nested.int_tuple import is_tuple, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.access import check_along, number
-from weft.views.data import View, ViewData
+from weft.views.data import AnyView, ViewData
 from weft.views.history import called, spelled
 from weft.views.modes import (
     Axis,
@@ -28,7 +28,7 @@ from weft.views.partition import limits_of, rebuilt, whole_number
 from weft.views.storage import Index
 
 
-def sliced(view: View, *parts: Any) -> View:
+def sliced(view: AnyView, *parts: Any) -> AnyView:
     """`slice`: a slice keeps an axis, an index removes it."""
     what = called(view.history, "slice", parts)
     if len(parts) != view.rank:
@@ -105,7 +105,7 @@ def _refused(view: ViewData, axis: int, part: str) -> Exception:
     return fail(errors.SLICE, part=part, axis=axis, view=view.history, size=extent(axes_of(view)[axis]))
 
 
-def transposed(view: View, order: Sequence[int]) -> View:
+def transposed(view: AnyView, order: Sequence[int]) -> AnyView:
     """`transpose`: axes in another order."""
     order = tuple(order) or tuple(reversed(range(view.rank)))
     if sorted(order) != list(range(view.rank)):
@@ -117,7 +117,7 @@ def transposed(view: View, order: Sequence[int]) -> View:
     )
 
 
-def reshaped(view: View, *shape: Any) -> View:
+def reshaped(view: AnyView, *shape: Any) -> AnyView:
     """`reshape`: to sizes in logical row-major order, or to a layout relative to the first element."""
     if len(shape) == 1 and isinstance(shape[0], Layout):
         return _under(view, shape[0])
@@ -149,7 +149,7 @@ def _vector_axes(view: ViewData, rank: int) -> list[Axis]:
     return [*((Mode(1, 0),) for _ in range(rank - 1)), inner]
 
 
-def _under(view: View, layout: Layout) -> View:
+def _under(view: AnyView, layout: Layout) -> AnyView:
     history = called(view.history, "reshape", (layout,))
     _, count = _open(view, history)
     if not layout.all_dims_known:

@@ -12,14 +12,14 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import plus
-from weft.views.data import View, ViewData
+from weft.views.data import AnyView, ViewData
 from weft.views.modes import Axis, axes_of, cut, element_axes, extent, offset_along
 from weft.views.storage import Index
 
 Swizzling = Callable[[Any], Any]
 
 
-def by_elements(view: View) -> View:
+def by_elements(view: AnyView) -> AnyView:
     """The view at offset 0 with strides in elements. Raises ViewError (view-swizzle-stride)."""
     width = 1
     for axis in element_axes(view):
