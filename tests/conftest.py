@@ -31,7 +31,9 @@ from weft.settings import using
 os.environ.setdefault("WEFT_VERIFY", "1")
 
 # How many random cases are thrown away, and how long they take to make on a busy machine, says nothing about weft.
-settings.register_profile("weft", suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+settings.register_profile(
+    "weft", deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 settings.load_profile("weft")
 
 TESTS = Path(__file__).parent
