@@ -7,12 +7,15 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.language.support import jit, mistake
+import weft
+from tests.language.support import building, jit, mistake
 from weft import language as gl
+from weft.errors import UserError
 from weft.language.aggregate import fields_of, is_aggregate
 from weft.language.marks import is_builtin, is_constexpr_function, jit_of, unwrap
 from weft.language.tree import flatten, unflatten
@@ -225,3 +228,36 @@ def test_annotations_mean_what_they_do_in_the_class_s_own_module(monkeypatch):
     first, second = load(), load()
     assert fields_of(first.Outer) == {"inner": first.Inner}
     assert fields_of(second.Outer) == {"inner": second.Inner}
+
+
+def test_replaced_fields():
+    with building() as kernel:
+        x, y = kernel.tile(), kernel.tile(name="y")
+        first = Accumulator(x, 3)
+        second = gl.aggregate_replace(first, value=y)
+        assert (second.value, second.scale, first.value) == (y, 3, x)
+        assert type(gl.aggregate_replace(Loop(x, 1, 2), bounds=(3, 4))) is Loop
+        with mistake("language-field-arguments") as found:
+            gl.aggregate_replace(first, factor=2)
+        assert "no field 'factor'" in found.text and "value, scale" in found.text
+        with mistake("language-field-type"):
+            gl.aggregate_replace(first, scale=x)
+        with mistake("language-aggregate-needed") as found:
+            gl.aggregate_replace(x, value=y)
+        assert "but got a float32 tile [128]" in found.text
+
+
+@weft.jit
+def zeroed(out, x, n, layout: gl.constexpr):
+    at = gl.arange(0, 128, layout)
+    gl.store(out + at, gl.expect_zero(gl.load(x + at), at >= n))
+
+
+def test_expected_zeros():
+    layout = gl.BlockedLayout([1], [32], [4], [0])
+    x = np.where(np.arange(128) < 40, 1.5, 0).astype(np.float32)
+    out = np.zeros(128, np.float32)
+    zeroed[1](out, x, 40, layout)
+    np.testing.assert_array_equal(out, x)
+    with pytest.raises(UserError, match="x is not 0 where mask is true"):
+        zeroed[1](out, x, 39, layout)

@@ -350,6 +350,12 @@ AGGREGATE_FIELDS = row(
     "the aggregate {name} has no annotated field",
     "annotate each field, as in value: gl.tensor",
 )
+AGGREGATE_NEEDED = row(
+    "language-aggregate-needed",
+    CompilationError,
+    "aggregate_replace copies instances of @aggregate classes, but got {got}",
+    "pass an instance of a class that is decorated with @aggregate",
+)
 FIELD_MISSING = row(
     "language-field-missing",
     CompilationError,

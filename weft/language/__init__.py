@@ -8,7 +8,7 @@ package neither reads Python source nor generates code.
 from typing import TYPE_CHECKING
 
 from weft.language import block, extra, math, nvidia, warp
-from weft.language.aggregate import aggregate
+from weft.language.aggregate import aggregate, aggregate_replace
 from weft.language.arith import (
     PropagateNan,
     add,
@@ -56,7 +56,7 @@ from weft.language.copies import (
     outer_product_acc,
 )  # fmt: skip
 from weft.language.creation import arange, full, full_like, zeros, zeros_like
-from weft.language.debug import device_assert, device_print, static_assert, static_print
+from weft.language.debug import device_assert, device_print, expect_zero, static_assert, static_print
 from weft.language.dtypes import (
     bfloat16,
     distributed_type,
@@ -206,7 +206,8 @@ __all__ = [
     "SliceLayout", "SwizzledSharedLayout", "convert_layout", "set_auto_layout", "to_linear_layout",
     # Types and values
     "bfloat16", "distributed_type", "dtype", "float8e4nv", "float8e5", "float16", "float32", "float64", "int1", "int8", "int16",
-    "int32", "int64", "pointer_type", "uint8", "uint16", "uint32", "uint64", "aggregate", "constexpr", "constexpr_function",
+    "int32", "int64", "pointer_type", "uint8", "uint16", "uint32", "uint64",
+    "aggregate", "aggregate_replace", "constexpr", "constexpr_function",
     "must_use_result", "tensor", "to_tensor", "cast",
     # Programs
     "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "static_range", "thread_barrier", "uniform",
@@ -240,5 +241,5 @@ __all__ = [
     "min", "reduce", "reduce_or", "sum", "xor_sum",
     # PTX, hints, messages
     "fp4_to_fp", "inline_asm_elementwise", "assume", "max_constancy", "max_contiguous", "multiple_of", "device_assert",
-    "device_print", "static_assert", "static_print",
+    "device_print", "expect_zero", "static_assert", "static_print",
 ]  # fmt: skip

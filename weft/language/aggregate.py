@@ -27,7 +27,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.language.annotations import meaning
 from weft.language.context import current
-from weft.language.marks import JIT, annotates_constexpr, constexpr, jit_of, unwrap
+from weft.language.marks import JIT, annotates_constexpr, anywhere, constexpr, jit_of, unwrap
 from weft.language.promote import to_tensor
 from weft.language.runtime_value import AGGREGATE, RuntimeValue, describe
 from weft.language.tensor import tensor
@@ -42,6 +42,7 @@ else:
         return lambda decorator: decorator
 
 
+A = TypeVar("A")
 C = TypeVar("C", bound=type)
 _scopes: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
 """The namespace of each class's module, in which its annotations are resolved. It is kept because another module may take the
@@ -71,6 +72,25 @@ def aggregate(cls: C) -> C:
     if "__repr__" not in cls.__dict__:
         setattr(cls, "__repr__", _describe)  # noqa: B010 an assignment would have to know the class
     return cls
+
+
+@anywhere
+def aggregate_replace(instance: A, **changes: Any) -> A:
+    """A copy of an aggregate with other values of some fields; its `__init__` does not run.
+
+    Raises CompilationError: language-aggregate-needed, language-field-arguments, language-field-type."""
+    cls = type(instance)
+    if not is_aggregate(instance):
+        raise fail(errors.AGGREGATE_NEEDED, got=describe(instance))
+    names = tuple(fields_of(cls))
+    for name in changes:
+        if name not in names:
+            reason = f"it has no field {name!r}"
+            raise fail(errors.FIELD_ARGUMENTS, cls=cls.__name__, reason=reason, fields=", ".join(names))
+    made: A = object.__new__(cls)
+    for name in names:
+        setattr(made, name, changes[name] if name in changes else getattr(instance, name))
+    return seal(made)
 
 
 def is_aggregate(value: object) -> bool:

@@ -10,7 +10,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.language.advice import RUN_TIME_ASSERT
 from weft.language.broadcast import common_form, fit
-from weft.language.logic import truth
+from weft.language.logic import compare, logical_not, logical_or, truth
 from weft.language.marks import anywhere, builtin
 from weft.language.promote import place_mask, to_tensor
 from weft.language.runtime_value import RuntimeValue, name_of
@@ -60,6 +60,14 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
     holds = truth(cond)
     form = common_form("device_assert", (holds, mask))
     apply_many(debug.assert_, (fit(holds, form), place_mask("device_assert", mask, form)), message=str(msg))
+
+
+@builtin
+def expect_zero(x: Any, mask: Any) -> Any:
+    """`x`, which is 0 wherever `mask` is true; checked like `device_assert`, by the simulator and in debug builds."""
+    zero = logical_or(compare("eq", x, 0), logical_not(mask))
+    device_assert(zero, "expect_zero: x is not 0 where mask is true")
+    return x
 
 
 @anywhere
