@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from weft.kernel import jit
+from weft.language.marks import constexpr_function
 from weft.layout import BlockedLayout
 from weft.runtime import fingerprint as fp
 from weft.runtime import function_text, manifest, paths, watch
@@ -402,3 +403,15 @@ def test_a_cycle_of_objects_ends():
     assert fingerprint(one) == fingerprint(other)
     other.width = 2
     assert fingerprint(one) != fingerprint(other)
+
+
+def test_the_decorator_of_a_function_counts():
+    def plain(x):
+        return x
+
+    assert len({fingerprint(plain), fingerprint(jit(plain)), fingerprint(constexpr_function(plain))}) == 3
+
+
+@pytest.mark.parametrize("annotation", ["Pair", "Pair | int", "list[Pair]", "'Pair'", "outer.Pair", "not a name"])
+def test_the_names_in_an_annotation_are_found(annotation):
+    assert ("Pair" in fp._names_in(annotation)) == (annotation not in ("'Pair'", "not a name"))

@@ -16,6 +16,7 @@ compilation by a value that has a fingerprint. Classes and functions of installe
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from enum import EnumMeta
@@ -55,6 +56,10 @@ _KEPT_BY_PYTHON = frozenset(
 )  # fmt: skip
 """Entries of a class that Python adds to the author's text. Those of a dataclass are redundant with its generated methods."""
 
+_NAME = re.compile(r"[^\W\d]\w*")
+_NAMES_ONLY = re.compile(r"[\w.|, \[\]]*")
+"""Annotations whose names are found without compiling them: names, attributes, unions and arguments."""
+
 Known = dict[int, tuple[object, "str | None"]]
 """Fingerprints already computed during one look-up, by the value's identity, each with its value."""
 
@@ -63,7 +68,7 @@ def fingerprint(value: object, known: Known | None = None) -> str | None:
     """The fingerprint of a value that a kernel reads, or None. `known` caches results."""
     if known is not None and id(value) in known:
         return known[id(value)][1]
-    text = _of_ours(value) if type(value) is FunctionType else None
+    text = _of_ours(value)
     if text is None:
         walk = _Walk()
         try:
@@ -93,11 +98,17 @@ def inert(value: object, called: frozenset[int] = frozenset()) -> str | None:
 _LONGEST = 200
 
 
-def _of_ours(function: FunctionType) -> str | None:
-    """What a walk says of a plain function of ours, which most reads of a kernel are; None for any other."""
+def _of_ours(value: object) -> str | None:
+    """What a walk says of a plain function or a class of ours, which most reads of a kernel are; None for any other."""
+    if type(value) is FunctionType:
+        return _named(value) if is_ours(value) else None
+    return f"class:{_name(value)}" if type(value) is type and origin.of_class(value) is origin.OURS else None
+
+
+def is_ours(function: FunctionType) -> bool:
+    """True for a function of ours that is neither a kernel nor the wrapper of another function."""
     space = vars(function)
-    is_plain = "__weft_jit__" not in space and "__wrapped__" not in space
-    return _named(function) if is_plain and origin.of_function(function) is origin.OURS else None
+    return "__weft_jit__" not in space and "__wrapped__" not in space and origin.of_function(function) is origin.OURS
 
 
 def _named(function: FunctionType) -> str:
@@ -117,10 +128,11 @@ class _Walk:
         self.alive: list[object] = []
         self.functions: set[int] = set()
         self.classes = 0
+        self.annotations: dict[tuple[str, str], str] = {}
 
     def visit(self, value: object) -> None:
         """Append the text of a value."""
-        kind = origin.class_of(value)
+        kind: type[Any] = type(value)
         if kind in _REPRESENTED:
             self.out.append(f"{kind.__name__}:{value!r}")
         elif kind is float:
@@ -186,9 +198,10 @@ class _Walk:
             return True
         if function is value and not self.classes:
             self.functions.add(id(value))
-        space = getattr(value, "__dict__", None)
-        marks = sorted([name for name in space if name[:7] == "__weft_"]) if space else []
-        self.out.append(f"function:{marks}:{source_text(function)}")
+        # An object that a decorator of ours returns for a function is told by its class, a wrapper by its marks.
+        space = vars(value if kind is FunctionType else function)
+        marks = sorted([name for name in space if name.startswith("__weft_")]) if space else ""
+        self.out.append(f"function:{'' if kind is FunctionType else _name(kind)}{marks}:{source_text(function)}")
         if function.__defaults__ or function.__kwdefaults__:
             self._items("defaults", (function.__defaults__, function.__kwdefaults__))
         return True
@@ -243,8 +256,19 @@ class _Walk:
                 self.out.append(name)
                 self._entry(part)
         for name, kind in vars(cls).get("__weft_aggregate__", {}).items():
-            self.out.append(f"{name}:{_annotation(cls, kind)}")
+            self.out.append(f"{name}:{self._annotation(cls.__module__, kind)}")
         self.classes -= 1
+
+    def _annotation(self, module: str, kind: Any) -> str:
+        """The text of a field's annotation, with the kinds of the classes that it names in the class's module."""
+        if not isinstance(kind, str):
+            return _kind(kind)
+        known = self.annotations.get((module, kind))
+        if known is None:
+            scope = getattr(sys.modules.get(module), "__dict__", {})
+            named = [scope[name] for name in _names_in(kind) if name in scope and not isinstance(scope[name], str)]
+            known = self.annotations[module, kind] = f"{kind} {[*map(_kind, named)]}"
+        return known
 
     def _entry(self, part: Any) -> None:
         if isinstance(part, FunctionType) and origin.of_function(part) is not origin.AUTHORS:
@@ -340,20 +364,17 @@ def _rank(item: Any) -> str:
     return text
 
 
-def _annotation(cls: type, kind: Any) -> str:
-    """The text of a field's annotation, with the kinds of the classes that it names in the class's module."""
-    if not isinstance(kind, str):
-        return f"{_name(kind)} {hasattr(kind, '__weft_aggregate__')}" if isinstance(kind, type) else repr(kind)
-    scope = getattr(sys.modules.get(cls.__module__), "__dict__", {})
-    names = _names_in(kind)
-    return f"{kind} {[_annotation(cls, scope[name]) for name in names if name in scope and not isinstance(scope[name], str)]}"
+def _kind(annotation: Any) -> str:
+    """The text of an annotation that is an object."""
+    if not isinstance(annotation, type):
+        return repr(annotation)
+    return f"{_name(annotation)} {hasattr(annotation, '__weft_aggregate__')}"
 
 
 def _names_in(annotation: str) -> Sequence[str]:
-    """The names that an annotation's text reads; none of a text that is no expression."""
-    dotted = annotation.split(".")
-    if all(part.isidentifier() for part in dotted):
-        return dotted
+    """The names that an annotation's text reads, and perhaps more; none of a text that is no expression."""
+    if _NAMES_ONLY.fullmatch(annotation):
+        return _NAME.findall(annotation)
     try:
         return compile(annotation, "<annotation>", "eval").co_names
     except SyntaxError:

@@ -14,6 +14,8 @@ from weft.runtime import origin
 _digests: dict[int, tuple[weakref.ref[CodeType], list[str], str]] = {}
 """By the identity of the code, with the lines of its file: equal code objects may differ in their texts, as in annotations."""
 _LINE = itemgetter(2)
+_ATOMS = frozenset((int, bool, float, str, bytes, type(None)))
+"""Types of most constants; the `repr` of each tells the type too."""
 
 
 def digest(*texts: str) -> str:
@@ -77,7 +79,9 @@ def _indentation(line: str) -> int:
 
 def _code_texts(code: CodeType) -> list[str]:
     """Byte code, names and constants, including those of nested functions; without addresses."""
-    texts = [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars)]
+    texts = [code.co_code.hex(), repr((code.co_names, code.co_varnames, code.co_freevars))]
+    if _ATOMS.issuperset(map(type, code.co_consts)):
+        return [*texts, repr(code.co_consts)]
     for constant in code.co_consts:
         # `repr` of a code object contains an address, and that of a set depends on string hashes, which vary by process.
         texts += _code_texts(constant) if isinstance(constant, CodeType) else [_constant(constant)]

@@ -6,6 +6,7 @@ Readers validate every field and raise `Unusable`, so that their results need no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import cast
 
 from weft.runtime.compiled import Binary
@@ -55,9 +56,11 @@ def variants(entry: Entry) -> list[list[EncodedRead]]:
 
 
 def _reads(variant: object) -> list[EncodedRead]:
-    reads = [sequence(read, 3) for read in sequence(variant)]
-    # One check for all parts: a matmul kernel has many reads, and this is on the path of its first launch.
-    flat = [part for read in reads for part in read]
+    # One check for all of them: a matmul kernel has many reads, and this is on the path of its first launch.
+    reads = cast("list[list[object]]", sequence(variant))
+    if set(map(type, reads)) - {list} or set(map(len, reads)) - {3}:
+        raise UnusableFile("a read in it is no list of three")
+    flat = [*chain.from_iterable(reads)]
     if set(map(type, flat)) - {str}:
         raise UnusableFile("a read in it is not of texts")
     text("".join(cast("list[str]", flat)))

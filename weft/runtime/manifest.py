@@ -13,12 +13,12 @@ found by its IR.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from types import FunctionType, ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from weft.runtime import fingerprint as fp
 from weft.runtime import kept, origin, paths
@@ -32,18 +32,20 @@ _VARIANTS = 8
 """Maximum variants of a manifest, newest first."""
 _ABSENT = "absent"
 """The fingerprint of a name or attribute that does not exist."""
+_START = re.compile(r"=?\w*")
+"""What a way starts from: nothing for the kernel, "=" and the name of an argument, or the number of a read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """One value that a kernel read: the `path` from `owner`, which is a Python function, a module or a class.
 
-    The fingerprint is None when the value has none.
+    The fingerprint is None when the value has none. `values` are those after each step of the path, where they are known.
     """
 
     owner: Any
     path: Path
     fingerprint: str | None
+    values: Sequence[Any] = ()
 
 
 def read(owner: Any, path: Path, called: frozenset[int] = frozenset()) -> Read:
@@ -63,8 +65,7 @@ def read(owner: Any, path: Path, called: frozenset[int] = frozenset()) -> Read:
 _NOT_THERE = (LookupError, AttributeError, TypeError)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A compiled kernel and its reads, evaluated again. Without a binary the compilation is open."""
 
     binary: Binary | None
@@ -114,7 +115,7 @@ def _key(key0: str, encoded: Sequence[kept.EncodedRead]) -> str:
 
 
 def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[kept.EncodedRead] | None:
-    """Reads as `[owner, path, fingerprint]`, with the owner as an access path from the kernel; None if it has none."""
+    """Reads as `[owner, path, fingerprint]`; None if an owner is found neither in the kernel nor in a value read before."""
     ways = {id(anchor): way for start, root in _roots(request) for way, anchor in _anchors(start, root, set())}
     encoded: list[kept.EncodedRead] = []
     for entry in reads:
@@ -128,7 +129,7 @@ def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[kept.Encoded
         encoded.append([way, json.dumps(entry.path), entry.fingerprint])
         if entry.fingerprint != _ABSENT:
             value = paths.resolve(entry.owner, entry.path)
-            for inner, anchor in _anchors(_way(way, entry.path), value, set()):
+            for inner, anchor in _anchors(str(len(encoded) - 1), value, set()):
                 ways.setdefault(id(anchor), inner)
     return encoded
 
@@ -137,83 +138,80 @@ def _evaluated(
     request: CompileRequest, encoded: Sequence[kept.EncodedRead], known: fp.Known
 ) -> tuple[Read, ...] | None:
     """The reads, evaluated again; None when one of them has another fingerprint."""
-    owners = _Owners(request)
-    paths_of = _paths(encoded)
+    reads: list[Read] = []
+    owners, paths_of = _Owners(request, reads), _paths(encoded)
     if paths_of is None:
         return None
     # Functions of one module read the same globals: `gl.zeros` is looked up once for all of them.
-    seen: dict[tuple[int, str], str | None] = {}
-    reads: list[Read] = []
-    for (way, steps, expected), path in zip(encoded, paths_of, strict=True):
-        owner = owners.find(way)
+    seen: dict[tuple[int, str], tuple[str | None, Sequence[Any]]] = {}
+    for way, steps, expected in encoded:
+        owner, path = owners.find(way), paths_of[steps]
         if owner is None:
             return None
-        scope = _scope(owner, path)
-        if scope is None or seen.get((scope, steps), _UNSEEN) != expected:
-            try:
-                value = paths.resolve(owner, path)
-            except (*_NOT_THERE, paths.Opened) as reason:
-                found = None if isinstance(reason, paths.Opened) else _ABSENT
-            else:
-                # Functions in the value need no check here: their reads are recorded, otherwise the variant would not exist.
-                found = fp.fingerprint(value, known)
-                owners.opens(way, path, value)
-            if found != expected:
-                return None
-            if scope is not None:
-                seen[scope, steps] = found
-        reads.append(Read(owner, path, expected))
+        scope = paths.scope(owner, path)
+        found, values = (scope is not None and seen.get((scope, steps))) or _found(owner, path, known)
+        if found != expected:
+            return None
+        if scope is not None:
+            seen[scope, steps] = found, values
+        reads.append(Read(owner, path, expected, values))
     return tuple(reads)
 
 
-_UNSEEN = "unseen"
-
-
-def _paths(encoded: Sequence[kept.EncodedRead]) -> list[Path] | None:
-    """The path of each read; None where a text is not one."""
+def _found(owner: Any, path: Path, known: fp.Known) -> tuple[str | None, Sequence[Any]]:
+    """The fingerprint of the value at the end of a path, and the values on it."""
     try:
-        found = json.loads(f"[{','.join([steps for _, steps, _ in encoded])}]")
-        return [paths.path(each) for each in found] if len(found) == len(encoded) else None
+        values = paths.values(owner, path)
+    except _NOT_THERE:
+        return _ABSENT, ()
+    except paths.Opened:
+        return None, ()
+    # Functions in the value need no check here: their reads are recorded, otherwise the variant would not exist.
+    return fp.fingerprint(values[-1] if values else owner, known), values
+
+
+def _paths(encoded: Sequence[kept.EncodedRead]) -> dict[str, Path] | None:
+    """The path of each text of one; None where a text is none."""
+    texts = dict.fromkeys([steps for _, steps, _ in encoded])
+    try:
+        found = json.loads(f"[{','.join(texts)}]")
+        return {text: paths.path(each) for text, each in zip(texts, found, strict=True)}
     except (ValueError, TypeError):
         return None
 
 
-def _scope(owner: Any, path: Path) -> int | None:
-    """The identity of the globals in which a path begins; None where it begins elsewhere."""
-    if type(owner) is not FunctionType or not path or path[0].key in owner.__code__.co_freevars:
-        return None
-    return id(owner.__globals__)
-
-
 class _Owners:
-    """Finds the owner of a read by its way from the kernel. The functions and classes in a value are enumerated only when a way
-    leads into it, which few ways do."""
+    """Finds the owner of a read by its way: `=Impl.load` is the method `load` of the argument `Impl`, `12.load` that of the
+    value of read 12. The functions and classes in a value are enumerated only when a way leads into it, which few ways do."""
 
-    def __init__(self, request: CompileRequest) -> None:
+    def __init__(self, request: CompileRequest, reads: Sequence[Read]) -> None:
+        """`reads` grows while owners are looked for."""
         self.by_way: dict[str, Any] = {}
-        self.closed: dict[str, object] = dict(_roots(request))
-        self.met: set[int] = set()
+        self.roots: dict[str, object] = dict(_roots(request))
+        self.reads = reads
+        self.opened: set[str] = set()
 
     def find(self, way: str) -> Any:
         """The owner, or None."""
-        if way.startswith("module "):
+        found = self.by_way.get(way)
+        if found is None and way.startswith("module "):
             return sys.modules.get(way.removeprefix("module "))
-        if way not in self.by_way:
-            for start in [start for start in self.closed if way.startswith(start)]:
-                for inner, anchor in _anchors(start, self.closed.pop(start), set()):
+        if found is None:
+            match = _START.match(way)
+            start = match[0] if match else ""
+            if start not in self.opened:
+                self.opened.add(start)
+                for inner, anchor in _anchors(start, self._value(start), set()):
                     self.by_way.setdefault(inner, anchor)
-        return self.by_way.get(way)
+                found = self.by_way.get(way)
+        return found
 
-    def opens(self, way: str, path: Path, value: object) -> None:
-        """Record a value that was read, for `find` to look into. Only the first way to a value counts, as in `_encode`."""
-        # A fingerprint's `known` keeps the value alive, and with it its identity.
-        if id(value) not in self.met:
-            self.met.add(id(value))
-            self.closed[_way(way, path)] = value
-
-
-def _way(way: str, path: Path) -> str:
-    return f"{way}/{'.'.join(f'{step.kind} {step.key!r}' for step in path)}"
+    def _value(self, start: str) -> object:
+        """The kernel, an argument, or the value of a read; None if there is none."""
+        if not start.isdecimal():
+            return self.roots.get(start)
+        values = self.reads[int(start)].values if int(start) < len(self.reads) else ()
+        return values[-1] if values else None
 
 
 def _roots(request: CompileRequest) -> Iterator[tuple[str, Any]]:

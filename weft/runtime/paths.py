@@ -40,7 +40,7 @@ class Opened(Exception):
 
 def path(steps: Iterable[tuple[str, Any]]) -> Path:
     """A path of steps given as tuples or lists."""
-    return tuple(Step(kind, key) for kind, key in steps)
+    return tuple([Step(kind, key) for kind, key in steps])
 
 
 def path_of(text: str) -> Path:
@@ -53,12 +53,25 @@ def path_of(text: str) -> Path:
     return Step(NAME, name), *(Step(ATTRIBUTE, each) for each in attributes)
 
 
-def resolve(owner: Any, path: Path) -> Any:
-    """The value at the end of a path. Raises LookupError or AttributeError when it does not exist, and Opened."""
-    value = owner
+def values(owner: Any, path: Path) -> list[Any]:
+    """The value after each step of a path. Raises LookupError or AttributeError when one does not exist, and Opened."""
+    value, found = owner, list[Any]()
     for step in path:
         value = follow(value, step)
-    return value
+        found.append(value)
+    return found
+
+
+def resolve(owner: Any, path: Path) -> Any:
+    """The value at the end of a path. Raises as `values` does."""
+    return values(owner, path)[-1] if path else owner
+
+
+def scope(owner: Any, path: Path) -> int | None:
+    """The identity of the globals in which a path begins; None where it begins elsewhere."""
+    if type(owner) is not FunctionType or not path or path[0].key in owner.__code__.co_freevars:
+        return None
+    return id(owner.__globals__)
 
 
 def follow(value: Any, step: Step) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from operator import attrgetter, is_not
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -49,7 +49,7 @@ def find(compiled: CompiledKernel, found: Watches) -> list[Watch]:
     seen = len(found)
     surroundings = Surroundings(found)
     for entry in compiled.reads:
-        surroundings.read(entry.owner, entry.path, unknown=entry.fingerprint is None)
+        surroundings.read(entry.owner, entry.path, unknown=entry.fingerprint is None, values=entry.values)
     for function, arguments in compiled.ran:
         surroundings.ran(function, arguments)
     for argument in compiled.request.arguments.values():
@@ -103,13 +103,19 @@ class Surroundings:
         self._deep: set[int] = set()
         self._ran: set[object] = set()
         self._alive: list[object] = []
+        self._seen: set[tuple[int | None, Path, bool]] = set()
 
-    def read(self, owner: Any, path: Path, *, unknown: bool) -> None:
+    def read(self, owner: Any, path: Path, *, unknown: bool, values: Sequence[Any] = ()) -> None:
         """Watch the steps of a read (see `weft.runtime.manifest.Read`); for an unknown value also what its code names."""
+        place = paths.scope(owner, path), path, unknown
+        if place in self._seen:
+            return
+        if place[0] is not None:
+            self._seen.add(place)
         value: Any = owner
-        for step in path:
+        for number, step in enumerate(path):
             try:
-                after = paths.follow(value, step)
+                after = values[number] if values else paths.follow(value, step)
             except paths.Opened as opened:
                 self._opened(value, step, opened)
                 return
@@ -191,6 +197,8 @@ class Surroundings:
         """Watch the mutable parts of a value that is read as a whole."""
         kind = class_of(value)
         if kind in _ATOMS or id(value) in self._deep or isinstance(value, (type, ModuleType, Enum)):
+            return
+        if isinstance(value, FunctionType) and fp.is_ours(value):
             return
         self._deep.add(id(value))
         self._alive.append(value)

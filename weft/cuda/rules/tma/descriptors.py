@@ -110,7 +110,7 @@ def _write_descriptor(e: Emitter, op: Op) -> None:
     e.pieces.define(name, _make_piece(name, rank))
     slot = op.attrs["slot"]
     e.define(op.result, "(const CUtensorMap*)" + (f"({e.workspace} + {slot})" if slot else e.workspace))
-    box = tma_layout.boxes(block, layout, 8 * element.itemsize).box
+    box = tma_layout.box_of(block, layout, 8 * element.itemsize)
     arguments = [
         e.at(op.result), e.at(room), e.at(base), *map(str, reversed(box)),
         *(e.at(extent) for extent in reversed(numbers[:rank])),
