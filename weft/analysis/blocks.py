@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from weft.ir.core import Op
 from weft.ir.types import SharedType, TileType
 from weft.layout.shared.load_store import stays_in_block, stays_in_block_along
@@ -11,6 +13,7 @@ WHOLE = (shared.load, shared.store)
 CHOSEN = (shared.gather, shared.scatter)
 
 
+@lru_cache(maxsize=4096)
 def reaches_blocks(op: Op) -> bool:
     """Whether blocks access each other's shared memory in an operation of tile IR: the tile, or the elements that its indices
     can name, lie otherwise over the blocks than the buffer."""

@@ -219,7 +219,7 @@ class _Liveness:
 
     def _shared_by_blocks(self) -> Iterator[Op]:
         """Allocations that other blocks of the cluster access: only the author knows when they are done with it."""
-        for op in walk(self.func.body):
+        for op in walk(self.func.body) if self.func.attrs.num_ctas > 1 else ():
             if reaches_blocks(op) and op.operands[0] is not None:
                 yield from (place.alloc for place in self.places[op.operands[0]])
 

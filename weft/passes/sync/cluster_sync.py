@@ -69,7 +69,7 @@ def _reaches(op: Op, blocks: int) -> bool:
     if any(isinstance(value.type, TensorType) and value.type.layout.two_ctas for value in op.uses):
         # An MMA of two blocks (`.cta_group::2`) accesses the memory of both; threads access their own block's.
         return any(effect.by == "elected" for effect in op.effects)
-    return reaches_blocks(op) or any(effect.remote for effect in op.effects)
+    return (blocks > 1 and reaches_blocks(op)) or any(effect.remote for effect in op.effects)
 
 
 def _meets(ops: Sequence[Op]) -> bool:
