@@ -188,12 +188,21 @@ def sent(out, x, rounds, M: gl.constexpr, N: gl.constexpr, memory: gl.constexpr,
         store_matrix(out + i * M * N, buffer.load(layout), M, N, layout)
 
 
-@pytest.mark.parametrize("layout", ["rows", "repeated", "mma"])
+BOTH = [[0, 0]]
+"""Each block of a cluster of two has the whole tile."""
+IN_BOTH = {
+    "rows": gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0], cga_layout=BOTH),
+    "repeated": gl.BlockedLayout([1, 1], [32, 1], [4, 1], [1, 0], cga_layout=BOTH),
+    "mma": gl.NVMMADistributedLayout([2, 0], [2, 2], [16, 8], cga_layout=BOTH),
+}
+
+
+@pytest.mark.parametrize("layout", IN_BOTH)
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.int64])
 def test_asynchronous_stores(run, rng, kind, layout):
     x, out = values(rng, kind, 5 * 32 * 64), poison(5 * 32 * 64, kind)
-    memory = gl.SwizzledSharedLayout(8, 1, 4, [1, 0])
-    made = run(sent, 1, out, x, 5, 32, 64, memory, LAYOUTS[layout], compiles=layout != "repeated")
+    memory = gl.SwizzledSharedLayout(8, 1, 4, [1, 0], cga_layout=BOTH)
+    made = run(sent, 1, out, x, 5, 32, 64, memory, IN_BOTH[layout], num_ctas=2, compiles=layout != "repeated")
     same(out, x)
     assert "store_shared_async_" in made.asm["cuda"] and "st.async.weak.shared::cluster" in made.asm["cuda"]
 
@@ -201,8 +210,15 @@ def test_asynchronous_stores(run, rng, kind, layout):
 def test_asynchronous_stores_of_two_bytes(run, rng):
     x, out = values(rng, np.float16, 2048), poison(2048, np.float16)
     with pytest.raises(CompilationError, match="only 1 are contiguous in shared memory") as caught:
-        run(sent, 1, out, x, 1, 32, 64, gl.SwizzledSharedLayout(1, 1, 1, [0, 1]), LAYOUTS["rows"])
+        run(sent, 1, out, x, 1, 32, 64, gl.SwizzledSharedLayout(1, 1, 1, [0, 1], BOTH), IN_BOTH["rows"], num_ctas=2)
     assert caught.value.code == "async-store-width" and "2 neighbours" in str(caught.value)
+
+
+def test_asynchronous_stores_outside_of_a_cluster(run, rng):
+    x, out = values(rng, np.float32, 2048), poison(2048, np.float32)
+    with pytest.raises(CompilationError, match="launched without a cluster") as caught:
+        run(sent, 1, out, x, 1, 32, 64, gl.SwizzledSharedLayout(1, 1, 1, [1, 0]), LAYOUTS["rows"])
+    assert caught.value.code == "cluster-store" and "num_ctas=2 or more" in caught.value.fix
 
 
 # TMA

@@ -23,6 +23,12 @@ MISSING = row(
     "{what} in a kernel that is launched without a cluster",
     "launch with num_ctas=2 or more; for the threads of one block write gl.barrier()",
 )
+STORE = row(
+    "cluster-store",
+    CompilationError,
+    "{what} in a kernel that is launched without a cluster, where the GPU has no such store (st.async)",
+    "launch with num_ctas=2 or more, or store with buffer.store(value) and gl.barrier()",
+)
 RANK = row(
     "cluster-rank",
     CompilationError,

@@ -71,7 +71,14 @@ def early_read(dst, layout: gl.constexpr, memory: gl.constexpr, FIXED: gl.conste
     gl.store(dst + at, box.load(layout))  # HERE
 
 
-plant(early_read, "hazard-read-in-flight", launch=given(np.full(128, -1, np.int32), np.arange(128), LINE, FLAT))
+BOTH = [[0]]  # Each block of the cluster has the whole tile.
+LINES, FLATS = gl.BlockedLayout([1], [32], [4], [0], BOTH), gl.SwizzledSharedLayout(1, 1, 1, [0], BOTH)
+plant(
+    early_read,
+    "hazard-read-in-flight",
+    launch=given(np.full(128, -1, np.int32), np.arange(128), LINES, FLATS),
+    num_ctas=2,
+)
 
 
 # Rings of two buffers

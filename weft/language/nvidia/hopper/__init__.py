@@ -1,5 +1,8 @@
 """Since Hopper (sm_90a): TMA, and mbarriers that count its bytes. On Hopper only: warpgroup MMAs (`wgmma`)."""
 
+from weft.errors import cluster as cluster_errors
+from weft.errors import fail
+from weft.language.context import current
 from weft.language.handles import check_one_tile, check_stored
 from weft.language.marks import builtin
 from weft.language.nvidia.ampere import async_copy, mma_v2
@@ -34,12 +37,15 @@ def async_store(dst: shared_memory_descriptor, value: tensor, mbarrier: shared_m
     """Start a store of a tile to shared memory (`st.async`), which completes its bytes on an mbarrier.
 
     `mbarrier.expect(bar, dst.nbytes_per_cta)` announces the bytes; the buffer holds the values once a wait for the phase has
-    returned, and needs no fence. Each thread stores at least 4 contiguous bytes at a time.
+    returned, and needs no fence. Each thread stores at least 4 contiguous bytes at a time. The kernel must be launched as a
+    cluster of two blocks or more: on an H200 the instruction is illegal outside of one.
 
-    Raises async-target, shared-store, shared-several-tiles, async-store-width, cluster-signal, cluster-exchange, and the errors
-    of an invalid barrier or buffer.
+    Raises async-target, cluster-store, shared-store, shared-several-tiles, async-store-width, cluster-signal,
+    cluster-exchange, and the errors of an invalid barrier or buffer.
     """
     demand("async_store", "mbarriers that count bytes")
+    if current().num_ctas == 1:
+        raise fail(cluster_errors.STORE, what="async_store")
     memory = check_buffer("async_store", dst)
     check_one_tile("async_store", memory)
     check_stored(value, memory)
