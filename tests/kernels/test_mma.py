@@ -281,7 +281,7 @@ def in_wide_fragments(
     ("dtype", "k_width", "k"),
     [
         (gl.float32, 2, 16), (gl.float32, 4, 64), (gl.float16, 4, 32), (gl.float16, 8, 32), (gl.bfloat16, 8, 128),
-        (gl.float8e4nv, 4, 64), (gl.float8e4nv, 8, 64), (gl.float8e5, 8, 128),
+        (gl.float8e4nv, 4, 128), (gl.float8e4nv, 8, 64), (gl.float8e5, 8, 128),
     ],
     ids=str,
 )  # fmt: skip

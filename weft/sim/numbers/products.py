@@ -51,15 +51,16 @@ def multiply(a: Array, b: Array, acc: Array | None, left: DType, right: DType, r
 def multiply_sync(a: Array, b: Array, acc: Array, left: DType, right: DType, result: DType) -> Array:
     """`multiply` as `mma.sync` computes it.
 
-    ptxas (13.0; sm_90a and sm_100a) expands an m16n8k32 of fp8 to two HMMA.16816 of float16: one of the lower two elements of
-    each register, then one of the upper two. So fp8 keeps the accuracy of float16 here, which wgmma's does not.
+    ptxas (13.0; sm_90a and sm_100a) expands an m16n8k32 of fp8 to two HMMA.16816 of float16, which add to zero: one of the
+    lower two elements of each register, then one of the upper two. An FADD adds the accumulator. So fp8 keeps the accuracy of
+    float16 here, which wgmma's does not.
     """
     if not left.is_fp8():
         return multiply(a, b, acc, left, right, result)
-    k = arange(a.shape[-1])
-    order: Array = k[np.lexsort((k, k % 4 >= 2, k // (K_BITS // left.bits)))]
+    k, length = arange(a.shape[-1]), K_BITS // left.bits
+    order: Array = k[np.lexsort((k, k % 4 >= 2, k // length))]
     x, y = (operand(part, element) for part, element in ((a[..., order], left), (b[..., order, :], right)))
-    return multiply(x, y, acc, float16, float16, result)
+    return multiply(x, y, acc, float16, float16, result, chunk=length)
 
 
 def multiply_exactly(
