@@ -95,9 +95,9 @@ def test_life_of_a_barrier(kernel):
     names = ["init", "expect", "arrive", "arrive", "wait", "invalidate"]
     made = [op for op in kernel.ops if op.name.startswith("mbarrier.")]
     assert [op.name for op in made] == [f"mbarrier.{name}" for name in names]
-    plain = {"shared_by": 0, "each_warp": False, "everywhere": False}
+    plain = {"shared_by": 0, "sent_to": 0, "each_warp": False, "everywhere": False}
     assert [op.attrs for op in made] == [
-        {"count": 2}, {"bytes": 4096, "shared_by": 0}, {"count": 1, **plain},
+        {"count": 2}, {"bytes": 4096, "shared_by": 0, "sent_to": 0}, {"count": 1, **plain},
         {"count": 2, **plain}, {"shared_by": 0}, {},
     ]  # fmt: skip
     assert all(op.operands[0] is bar.handle for op in made)

@@ -215,7 +215,7 @@ class Block:
         """Check that this block ends after the accesses of other blocks' threads to its shared memory: it must know of them by
         a cluster barrier. Raises BlockExited."""
         shadow = self._known(SHARED)
-        late = None if shadow is None or self.machine.blocks == 1 else shadow.unknown_visit(clock)
+        late = None if shadow is None or self.machine.blocks == 1 else shadow.unknown_visit(clock, self.barriers.keys())
         if late is not None:
             raise self.exited(late.op, late.slot)
 

@@ -8,7 +8,7 @@ operations of a warp.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
@@ -186,12 +186,15 @@ class Shadow:
                     return event
         return None
 
-    def unknown_visit(self, clock: Clock) -> Event | None:
-        """A load or store by threads of another block that the clock's task does not know of. Arrivals on mbarriers are checked
-        where they happen."""
+    def unknown_visit(self, clock: Clock, barriers: Collection[int]) -> Event | None:
+        """A load or store by threads of another block that the clock's task does not know of.
+
+        What signals an mbarrier, at one of the bytes `barriers`, is checked where it happens."""
         visits = (e for e in self._events.values() if e.mode == "generic" and e.slot // self.tasks != self.rank)
         unknown = (e for e in visits if clock.known.get(e.component, 0) <= e.value)
-        return next((e for e in unknown if e.op.kind.family != "mbarrier"), None)
+        return next(
+            (e for e in unknown if not any(0 <= byte - e.memory.start < e.memory.size for byte in barriers)), None
+        )
 
     def _forget(self) -> None:
         """Drop the events that no granule refers to any more."""
