@@ -107,7 +107,8 @@ class Shadow:
 
     def barrier(self, clock: Clock, events: int | None = None) -> None:
         """A barrier of all threads of a task; `events` is the event count when they arrived (None: now)."""
-        self._later.clear()
+        # It orders nothing that threads of other blocks have read here.
+        self._later = [later for later in self._later if later[0].slot != clock.slot]
         self._opened[clock.slot] = (self.count if events is None else events) + 1
 
     def access(self, clock: Clock, event: Event, area: Area) -> bool:
@@ -131,7 +132,7 @@ class Shadow:
             self._against(channel, clock, event, area)
         repeated = self.record(event, area)
         self._written = self.count
-        self._copied = self._copied or event.mode != "generic"
+        self._copied = self._copied or event.mode != "generic" or event.slot // self.tasks != self.rank
         return repeated
 
     def _catch_up(self) -> None:
