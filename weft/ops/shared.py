@@ -239,13 +239,10 @@ def async_store_regs(
     pads: Pads = (),
 ) -> None:
     """As `store_regs`, by PTX st.async: each access completes its bytes on the mbarrier when it is performed."""
-    t = shared_array(memory)
     scalar(base)
-    boolean(mask)
     barrier(bar)
-    require(regs(value).element == t.element, "{} into {}", value.type, t)
-    require(vec * t.element.itemsize in (4, 8, 16), "st.async writes 4, 8 or 16 bytes")
-    _accesses(offsets, added, registers, vec)
+    require(vec * shared_array(memory).element.itemsize in (4, 8, 16), "st.async writes 4, 8 or 16 bytes")
+    check_store(memory, value, mask, offsets, added, registers, vec)
 
 
 @op("shared.load_regs", effects=(reads("memory", "shared"),), stage="lowered")

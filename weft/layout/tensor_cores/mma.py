@@ -145,19 +145,21 @@ def k_order(layout: DistributedLayout, shape: tuple[int, int], k: int, bits: int
     multiplied by different instructions.
     """
     along = _along(layout.to_linear(shape), k, WORD_BITS // bits)
-    if along is None or sorted(along) != [1 << bit for bit in range(len(along))] or 1 << len(along) != shape[k]:
-        return None
-    return tuple(combinations(along))
+    return None if along is None else tuple(combinations(along))
 
 
 def _along(linear: LinearLayout, k: int, width: int) -> tuple[int, ...] | None:
-    """The steps along k of each bit of the instructions' k: within a register, across lanes, then the other registers."""
+    """The steps along k of each bit of the instructions' k: within a register, across lanes, then the other registers.
+
+    None if these are not all steps along k, each once."""
     steps = [basis[k] for basis in linear.bases("register") if basis[k] and not basis[1 - k]]
     lanes = [basis[k] for basis in linear.bases("lane")[: LANES_INNER.bit_length() - 1]]
     within = width.bit_length() - 1
-    if steps[:within] != [1 << bit for bit in range(within)]:
+    along = (*steps[:within], *lanes, *steps[within:])
+    all_steps = [1 << bit for bit in range(len(along))]
+    if steps[:within] != all_steps[:within] or sorted(along) != all_steps or 1 << len(along) != linear.out_sizes[k]:
         return None
-    return (*steps[:within], *lanes, *steps[within:])
+    return along
 
 
 def _in_order(
@@ -229,13 +231,13 @@ class _Product:
         Raises unless both are in the instructions' fragments, up to one order of k that both have."""
         m, n, length = self.shape
         width = WORD_BITS // self.bits
-        orders = k_order(left, (m, length), 1, self.bits), k_order(right, (length, n), 0, self.bits)
+        sides = (left, left.to_linear((m, length)), 1, MMA_LEFT), (right, right.to_linear((length, n)), 0, MMA_RIGHT)
+        first, second = (_along(linear, k, width) for _, linear, k, _ in sides)
         found: list[tuple[Firsts, tuple[int, ...]]] = []
-        for layout, k, shape, fragment in ((left, 1, (m, length), MMA_LEFT), (right, 0, (length, n), MMA_RIGHT)):
-            linear, registers = layout.to_linear(shape), tuple(range(layout.to_linear(shape).in_size("register")))
-            along = _along(linear, k, width)
-            if along is not None and orders[0] is not None and orders[0] == orders[1]:
-                linear, registers = _in_order(linear, k, along, fragment[width])
+        for layout, linear, k, fragments in sides:
+            registers = tuple(range(linear.in_size("register")))
+            if first is not None and first == second:
+                linear, registers = _in_order(linear, k, first, fragments[width])
             found.append((self._firsts(layout, linear, k, starts), registers))
         return found[0], found[1]
 

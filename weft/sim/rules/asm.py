@@ -78,7 +78,7 @@ def _with_places(task: Task, text: str) -> str:
     """The text with the special registers that are the same in all threads of a block as numbers."""
     if "%" not in text:
         return text
-    machine, blocks = task.machine, task.machine.func.attrs.num_ctas
+    machine, blocks = task.machine, task.machine.blocks
     values = {"cluster_ctarank": task.rank, "cluster_nctarank": blocks}
     for axis, program, programs in zip("xyz", task.pid, machine.grid, strict=True):
         along = blocks if axis == "x" else 1
