@@ -22,6 +22,7 @@ from weft.ir.types import (
     Type,
 )
 from weft.layout import MBarrierLayout
+from weft.layout.linear.maps import LinearLayout
 
 
 class TypingError(WeftError):
@@ -106,6 +107,12 @@ def tile(value: Value) -> TileType:
     if not isinstance(value.type, TileType):
         raise TypingError(f"a tile is needed: {value.type}")
     return value.type
+
+
+def linear_of(value: Value | None) -> LinearLayout:
+    """The linear layout of a tile whose layout is resolved."""
+    assert value is not None and isinstance(value.type, TileType) and value.type.linear is not None
+    return value.type.linear
 
 
 def regs(value: Value) -> RegsType:

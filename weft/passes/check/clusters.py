@@ -12,10 +12,11 @@ from collections.abc import Callable
 from weft.errors import LayoutError, UserError, fail
 from weft.errors import cluster as errors
 from weft.ir.core import Func, Op, OpDef, Value, walk
-from weft.ir.types import SharedType, TensorType, TileType
+from weft.ir.types import SharedType, TensorType
 from weft.layout import LinearLayout
 from weft.layout.shared.load_store import plan_access, stays_in_block_along
 from weft.ops import async_copy, cluster, control, shared, tcgen05, tensor_memory
+from weft.ops.check import linear_of
 
 _MEET = "store the tile to global memory, call cluster.barrier(), and load it in the other layout"
 
@@ -44,11 +45,6 @@ def _check_nested(func: Func) -> None:
             raise fail(errors.NESTED, loc=op.loc, what=op.name)
 
 
-def _linear(value: Value | None) -> LinearLayout:
-    assert value is not None and isinstance(value.type, TileType) and value.type.linear is not None
-    return value.type.linear
-
-
 def _exchange(what: str, first: str, second: str, fix: str) -> UserError:
     return fail(errors.EXCHANGE, what=what, first=first, second=second, fix=fix)
 
@@ -62,7 +58,7 @@ def _access(op: Op) -> None:
     handle = op.operands[0]
     other = op.operands[1]
     assert handle is not None and isinstance(handle.type, SharedType)
-    t, linear = handle.type, _linear(other)
+    t, linear = handle.type, linear_of(other)
     start = (0,) * t.layout.rank
     try:
         plan_access(linear, t.layout, t.alloc_shape, t.shape, start, t.element.bits, True)
@@ -76,7 +72,7 @@ def _tensor_access(op: Op) -> None:
     """A tile and the tensor memory that it is loaded from or stored to must be split among blocks in the same way."""
     handle = op.operands[0]
     other = op.result if op.kind is tensor_memory.load else op.operands[1]
-    held, memory = _blocks(_linear(other)), _tensor_blocks(handle)
+    held, memory = _blocks(linear_of(other)), _tensor_blocks(handle)
     if _padded(held, memory) != _padded(memory, held):
         fix = "give the tile's layout the cga_layout of the tensor memory's, as get_tmem_reg_layout does"
         first, second = f"those of the tile lie at {held}", f"those of the tensor memory at {memory}"
@@ -112,7 +108,7 @@ def _split_apart(op: Op, tile_blocks: list[list[int]], memory_blocks: list[list[
 
 def _along(op: Op) -> None:
     """Indices must select elements of their own block."""
-    handle, indices, axis = op.operands[0], _linear(op.operands[-1]), int(op.attrs["axis"])
+    handle, indices, axis = op.operands[0], linear_of(op.operands[-1]), int(op.attrs["axis"])
     assert handle is not None and isinstance(handle.type, SharedType)
     source = handle.type.layout.to_linear(handle.type.alloc_shape)
     if any(basis[axis] for basis in source.bases("block")):

@@ -10,12 +10,6 @@ from weft.layout import LinearLayout
 from weft.ops.regs import Table
 
 
-def linear_of(value: Value) -> LinearLayout:
-    """The linear layout of a tile."""
-    assert isinstance(value.type, TileType) and value.type.linear is not None
-    return value.type.linear
-
-
 def shape_of(value: Value) -> tuple[int, ...]:
     """The shape of a tile."""
     assert isinstance(value.type, TileType)

@@ -17,9 +17,10 @@ from weft.analysis.facts.congruence import MOST, power_of_two_part
 from weft.ir.core import Value
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
+from weft.ops.check import linear_of
 from weft.ops.regs import Table
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat
-from weft.passes.lower.placement import linear_of, register_coordinates, thread_columns, union
+from weft.passes.lower.placement import register_coordinates, thread_columns, union
 from weft.passes.lower.state import Lowering
 from weft.passes.lower.widths import Reason, Width
 

@@ -21,11 +21,12 @@ from typing import Any
 from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import ScalarType, TileType
-from weft.layout import BlockedLayout, DistributedLayout, LinearLayout
+from weft.layout import BlockedLayout, DistributedLayout
 from weft.layout.cluster import copies
 from weft.layout.convert.plans import crosses, plan_conversion
 from weft.layout.distributed.across_blocks import halves, splits_axis, within_blocks
 from weft.ops import cluster, memory, tile
+from weft.ops.check import linear_of
 from weft.ops.control import run_by
 
 Rewrite = Callable[[Rebuilder, Op, Operands], Replacement]
@@ -57,12 +58,6 @@ def _type(value: Value | None) -> TileType:
     return value.type
 
 
-def _linear(value: Value | None) -> LinearLayout:
-    linear = _type(value).linear
-    assert linear is not None
-    return linear
-
-
 def _converted(out: Rebuilder, value: Value, layout: DistributedLayout) -> Value:
     """A tile in another layout, by whichever conversion it needs."""
     t = _type(value)
@@ -83,13 +78,13 @@ def _exchanged(out: Rebuilder, value: Value, layout: DistributedLayout, first: b
 def _convert(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
     (x,) = operands
     assert x is not None
-    plan = plan_conversion(_linear(x), _linear(op.result), _type(x).element.bits)
+    plan = plan_conversion(linear_of(x), linear_of(op.result), _type(x).element.bits)
     return (_exchanged(out, x, op.attrs["layout"]),) if crosses(plan) else None
 
 
 def _reduce(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
     axis: int = op.attrs["axis"]
-    linear = _linear(operands[0])
+    linear = linear_of(operands[0])
     if not splits_axis(linear, axis):
         return None
     parts = halves(linear, axis)
@@ -104,7 +99,7 @@ def _reduce(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         values.append(out.emit(tile.reshape, out.emit(tile.permute, split, order=parts.order), shape=parts.joined))
     last = len(parts.joined) - 1
     values = _reduced(out, op, values, last)
-    together = within_blocks(_linear(values[0]), last - 1)
+    together = within_blocks(linear_of(values[0]), last - 1)
     values = [_converted(out, value, together) for value in values]
     return _fitted(out, op, _reduced(out, op, values, last - 1))
 
@@ -126,7 +121,7 @@ def _fitted(out: Rebuilder, op: Op, values: Sequence[Value]) -> tuple[Value, ...
 
 
 def _scan(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-    linear, axis = _linear(operands[0]), op.attrs["axis"]
+    linear, axis = linear_of(operands[0]), op.attrs["axis"]
     if not splits_axis(linear, axis):
         return None
     whole = within_blocks(linear, axis)
@@ -139,8 +134,8 @@ def _gather(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
     """Each block gets the elements that its indices can name: all along the axis, at its indices' other coordinates."""
     source, index = operands
     assert source is not None
-    linear, axis = _linear(source), int(op.attrs["axis"])
-    chosen = [[0 if d == axis else v for d, v in enumerate(basis)] for basis in _linear(index).bases("block")]
+    linear, axis = linear_of(source), int(op.attrs["axis"])
+    chosen = [[0 if d == axis else v for d, v in enumerate(basis)] for basis in linear_of(index).bases("block")]
     if not splits_axis(linear, axis) and [list(basis) for basis in linear.bases("block")] == chosen:
         return None
     return (out.emit(tile.gather, _converted(out, source, within_blocks(linear, axis, chosen)), index, **op.attrs),)
@@ -150,9 +145,9 @@ def _histogram(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
     """Each block counts all elements."""
     x, mask = operands
     assert x is not None
-    if not splits_axis(_linear(x), 0):
+    if not splits_axis(linear_of(x), 0):
         return None
-    whole = within_blocks(_linear(x), 0)
+    whole = within_blocks(linear_of(x), 0)
     chosen = None if mask is None else _converted(out, mask, whole)
     return (out.emit(tile.histogram, _converted(out, x, whole), chosen, **op.attrs),)
 
@@ -162,7 +157,7 @@ def _atomic(out: Rebuilder, op: Op, operands: Operands, blocks: int, warps: int)
     ptr = operands[0]
     assert ptr is not None
     scalar = isinstance(ptr.type, ScalarType)
-    if not scalar and not copies(_linear(ptr), blocks):
+    if not scalar and not copies(linear_of(ptr), blocks):
         return None
     (old,) = out.keep(op, operands)
     if not scalar:

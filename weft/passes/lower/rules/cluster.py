@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from weft.ir.core import Op, OpDef
 from weft.ops import cluster
+from weft.ops.check import linear_of
 from weft.passes.lower.handles import view
-from weft.passes.lower.placement import linear_of
 from weft.passes.lower.rules.tile.convert import converted
 from weft.passes.lower.state import Lowering, LowerRule
 

@@ -10,8 +10,9 @@ from typing import Any
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType
 from weft.ops import debug, regs
+from weft.ops.check import linear_of
 from weft.passes.lower.blocks import both, in_first, owns_first, where
-from weft.passes.lower.placement import linear_of, owned
+from weft.passes.lower.placement import owned
 from weft.passes.lower.state import Lowering, LowerRule
 
 

@@ -9,12 +9,12 @@ from weft.analysis.facts.congruence import MOST
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import ScalarType, TileType, int64
 from weft.ops import arith, memory, regs
-from weft.ops.check import pointer_of
+from weft.ops.check import linear_of, pointer_of
 from weft.ops.regs import Table
 from weft.passes.lower.blocks import both, in_first, owns_first
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
 from weft.passes.lower.forms import Array, Form, Splat, sum_strides
-from weft.passes.lower.placement import leaders, linear_of, owned
+from weft.passes.lower.placement import leaders, owned
 from weft.passes.lower.rules.arith import affine, elementwise, kept_scalar
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.vectors import Tiles, address_operands, vectorize

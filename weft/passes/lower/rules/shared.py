@@ -23,6 +23,7 @@ from weft.layout.shared.load_store import RemoteAccess, SharedAccess, plan_acces
 from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.vectors import VectorAccess
 from weft.ops import arith, cluster, regs, shared
+from weft.ops.check import linear_of
 from weft.ops.regs import Table
 from weft.passes.lower.blocks import owns_first
 from weft.passes.lower.cluster import active, spread
@@ -30,7 +31,7 @@ from weft.passes.lower.exchange import broadcast_from_owner
 from weft.passes.lower.forms import Array, Origin
 from weft.passes.lower.handles import define, index, reinterpret, slice_, type_of, view
 from weft.passes.lower.operands import require
-from weft.passes.lower.placement import bit_terms, linear_of, owned, register_coordinates
+from weft.passes.lower.placement import bit_terms, owned, register_coordinates
 from weft.passes.lower.rules.memory import operand_form, predicate
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.views import pads_of

@@ -17,10 +17,10 @@ from weft.ir.types import TileType, int32, uint32
 from weft.layout.base import Unreadable
 from weft.layout.tensor_memory.load_store import TensorAccess, plan_tensor_access
 from weft.ops import shared, tensor_memory
+from weft.ops.check import linear_of
 from weft.passes.lower.forms import Array, Origin
 from weft.passes.lower.handles import address_of, index, reinterpret, slice_, tensor_side
 from weft.passes.lower.operands import optional, require
-from weft.passes.lower.placement import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 
 

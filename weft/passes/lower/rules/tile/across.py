@@ -13,10 +13,11 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DType, int32, uint32, uint64
 from weft.layout import LinearLayout
 from weft.ops import arith, regs, shared, tile
+from weft.ops.check import linear_of
 from weft.ops.regs import Table
 from weft.passes.lower.exchange import allocate, load_row_major, restored, storable, store_row_major
 from weft.passes.lower.forms import Array
-from weft.passes.lower.placement import linear_of, owned, register_table, shape_of
+from weft.passes.lower.placement import owned, register_table, shape_of
 from weft.passes.lower.state import Lowering, LowerRule
 
 

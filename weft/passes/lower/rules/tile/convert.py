@@ -13,10 +13,10 @@ from weft.ir.types import int32
 from weft.layout import LinearLayout
 from weft.layout.convert.plans import Nothing, RegisterMove, SharedRoundTrip, VectorAccess, WarpShuffle, plan_conversion
 from weft.ops import arith, regs, shared, tile, warp
+from weft.ops.check import linear_of
 from weft.passes.lower import cluster as between_blocks
 from weft.passes.lower.exchange import allocate, restored, storable
 from weft.passes.lower.forms import Array, Form, Splat
-from weft.passes.lower.placement import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 
 

@@ -24,9 +24,9 @@ from weft.layout.reduction import (
     plan_scan,
 )  # fmt: skip
 from weft.ops import arith, regs, tile, warp
+from weft.ops.check import linear_of
 from weft.passes.lower.combine import Values, bit_test, combine, finish, gathered, selected, slot_of, slots
 from weft.passes.lower.forms import Array
-from weft.passes.lower.placement import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 
 

@@ -16,9 +16,10 @@ from weft.ir.core import Op, OpDef
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
 from weft.ops import regs, tile
+from weft.ops.check import linear_of
 from weft.ops.regs import Table
 from weft.passes.lower.forms import Array, Form, Splat
-from weft.passes.lower.placement import flat_table, linear_of, register_coordinates
+from weft.passes.lower.placement import flat_table, register_coordinates
 from weft.passes.lower.state import Lowering, LowerRule
 
 

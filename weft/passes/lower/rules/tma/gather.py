@@ -18,11 +18,11 @@ from weft.layout.convert.plans import crosses, plan_conversion
 from weft.layout.linear.f2 import log2
 from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
+from weft.ops.check import linear_of
 from weft.ops.regs import Table
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.handles import slice_of, type_of, view
 from weft.passes.lower.operands import optional, require
-from weft.passes.lower.placement import linear_of
 from weft.passes.lower.rules.tile.convert import converted
 from weft.passes.lower.state import Lowering, LowerRule
 
