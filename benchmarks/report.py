@@ -118,6 +118,11 @@ def about() -> dict[str, str]:
     return found
 
 
+def folder_of(device: str) -> str:
+    """The name of the folder of a device's results."""
+    return re.sub(r"\W+", "-", device.lower())
+
+
 def _device() -> dict[str, str]:
     try:
         import torch

@@ -11,7 +11,6 @@ status is 1 if it misses a goal (STRICT).
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = (
     "copies", "bases", "elementwise", "reductions", "matmul", "threads", "launch", "compile", "front", "sim", "blackwell",
 )  # fmt: skip
-EXTRA = ("sweep",)
+EXTRA = ("sweep", "shapes")
 NO_GPU = "left out, it needs a GPU and PyTorch with CUDA"
 
 
@@ -34,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     given = _arguments(argv)
     facts = report.about()
-    device = re.sub(r"\W+", "-", facts["device"].lower())
+    device = report.folder_of(facts["device"])
     status = 0
     for name in given.names or COMMANDS:
         module = import_module(f"benchmarks.{name.partition('.')[0]}")

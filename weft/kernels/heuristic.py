@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from heapq import nsmallest
 from typing import Any
 
 from weft.kernels.config import (
@@ -75,6 +76,11 @@ def choose(problem: Problem) -> MatmulConfig:
     if found is not None and _fits(problem, found):
         return found
     return min(candidates(problem), key=lambda config: cost(problem, config))
+
+
+def ranked(problem: Problem, count: int) -> list[MatmulConfig]:
+    """The model's `count` best configurations, best first."""
+    return nsmallest(count, candidates(problem), key=lambda config: cost(problem, config))
 
 
 def _fits(problem: Problem, config: MatmulConfig) -> bool:

@@ -101,17 +101,18 @@ def chosen_config(
     a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, fast_accumulate: bool = True
 ) -> MatmulConfig:
     """The configuration that `matmul` chooses for these arrays. Raises what `matmul` raises."""
-    return heuristic.choose(_problem(a, b, out, out_dtype, fast_accumulate))
+    return heuristic.choose(problem(a, b, out, out_dtype, fast_accumulate))
 
 
 def matmul_configs(
     a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, fast_accumulate: bool = True
 ) -> Iterator[MatmulConfig]:
     """Valid configurations for these arrays, for tuners and benchmarks. Raises what `matmul` raises."""
-    return heuristic.candidates(_problem(a, b, out, out_dtype, fast_accumulate))
+    return heuristic.candidates(problem(a, b, out, out_dtype, fast_accumulate))
 
 
-def _problem(a: Any, b: Any, out: Any, out_dtype: Any, fast: bool) -> heuristic.Problem:
+def problem(a: Any, b: Any, out: Any = None, out_dtype: Any = None, fast: bool = True) -> heuristic.Problem:
+    """What the choice of a configuration for these arrays depends on. Raises what `matmul` raises."""
     left, right = matrix("a", a), matrix("b", b)
     dtype = _checked(left, right, out, out_dtype)
     check_not_empty(left, right)
