@@ -262,6 +262,22 @@ def test_pairs(arch):
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_four_bit_integers(arch):
+    """Of arrays whose last word is not full too, and of scalars."""
+    sources = (int8, uint8, int32, uint32)
+    k = arguments([float16, bfloat16, *sources])
+    for source in sources:
+        ptr = parameter(k, source)
+        for dtype in (float16, bfloat16):
+            for count in (1, 5):
+                x = k.load(ptr, count)
+                for interleaved in (False,) if source.bits == 8 else (False, True):
+                    for number in k.create(arith.unpack_int4, (x,), {"dtype": dtype, "interleaved": interleaved}):
+                        k.store(parameter(k, dtype), number)
+    assert compiled(k.done(), arch).n_regs > 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_scratch(arch):
     k = arguments(DTYPES)
     k.attrs["shared_bytes"] = 32768

@@ -171,6 +171,23 @@ def test_fp4(kernel):
         gl.fp4_to_fp(kernel.tile(gl.int16), gl.float16, 0)
 
 
+def test_int4(kernel):
+    x = kernel.tile(gl.uint8, (16, 32), MATRIX)
+    assert gl.int4_to_fp(x, gl.bfloat16, 1).shape == [16, 64]
+    words = gl.int4_to_fp(kernel.tile(gl.int32, (16, 32), MATRIX), gl.float32, 0, interleaved=True)
+    assert words.shape == [128, 32] and words.dtype == gl.float32
+    for source, dtype in (
+        (gl.uint8, gl.float8e5),
+        (gl.uint8, gl.int16),
+        (gl.int16, gl.float16),
+        (gl.float32, gl.float16),
+    ):
+        with mistake("tile-int4"):
+            gl.int4_to_fp(kernel.tile(source, (16, 32), MATRIX), dtype, 0)
+    with mistake("tile-int4-order"):
+        gl.int4_to_fp(x, gl.float16, 1, interleaved=True)
+
+
 def test_fp4_values(kernel):
     """The operations between a nibble and its number, carried out by NumPy on all sixteen of them."""
     nibbles = np.arange(16, dtype=np.uint16)

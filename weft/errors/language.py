@@ -532,6 +532,18 @@ TILE_ASM_OPERANDS = row(
     "inline_asm_elementwise got {operands} operands and pack={pack}",
     "pass a pack of 1 or more, and of 1 where there are no operands",
 )
+TILE_INT4 = row(
+    "tile-int4",
+    CompilationError,
+    "int4_to_fp unpacks bytes or 32-bit words into floats of 16 bits or more, but got {src} and {dtype}",
+    "pass a tile of int8, uint8, int32 or uint32, and gl.float16, gl.bfloat16 or gl.float32",
+)
+TILE_INT4_ORDER = row(
+    "tile-int4-order",
+    CompilationError,
+    "int4_to_fp(..., interleaved=True) is an order of the eight numbers of a 32-bit word, but got {src}",
+    "pass a tile of int32 or uint32, or leave interleaved out: a byte holds the two numbers in their order",
+)
 TILE_FP4 = row(
     "tile-fp4",
     CompilationError,

@@ -24,7 +24,7 @@ from weft.language.arith import (
     sub,
     truediv,
 )  # fmt: skip
-from weft.language.asm import fp4_to_fp, inline_asm_elementwise
+from weft.language.asm import fp4_to_fp, inline_asm_elementwise, int4_to_fp
 from weft.language.atomics import (
     atomic_add,
     atomic_and,
@@ -240,6 +240,6 @@ __all__ = [
     "argmax", "argmin", "associative_scan", "cumprod", "cumsum", "dot_fma", "gather", "histogram", "map_elementwise", "max",
     "min", "reduce", "reduce_or", "sum", "xor_sum",
     # PTX, hints, messages
-    "fp4_to_fp", "inline_asm_elementwise", "assume", "max_constancy", "max_contiguous", "multiple_of", "device_assert",
-    "device_print", "expect_zero", "static_assert", "static_print",
+    "fp4_to_fp", "inline_asm_elementwise", "int4_to_fp", "assume", "max_constancy", "max_contiguous", "multiple_of",
+    "device_assert", "device_print", "expect_zero", "static_assert", "static_print",
 ]  # fmt: skip

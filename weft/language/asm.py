@@ -1,4 +1,4 @@
-"""Element-wise inline PTX, and the conversion of fp4 to floats, which is implemented with bit operations."""
+"""Element-wise inline PTX, and the conversion of fp4 and of four-bit integers to floats."""
 
 from __future__ import annotations
 
@@ -57,6 +57,42 @@ def inline_asm_elementwise(
 
 
 @builtin
+def int4_to_fp(src: tensor, elem_type: DType, axis: int, interleaved: bool = False) -> tensor:
+    """Unpack each byte into two four-bit integers as floats, or each 32-bit word into eight, adjacent along `axis`, which
+    lengthens it by that factor; the lowest bits come first. Every value is exact.
+
+    `src` holds int8 or int32 (integers from -8 to 7, in two's complement) or uint8 or uint32 (from 0 to 15), and `elem_type` is
+    a float of 16 bits or more. Two numbers take a PRMT, a LOP3 and an HFMA2, and no conversion instruction. In an `interleaved`
+    word the even numbers fill the lower half and the odd ones the upper half (number 2i is at bits 4i, 2i + 1 at bits 4i + 16),
+    the order of AWQ's and Marlin's weights, which saves the PRMT. Raises tile-int4, tile-int4-order.
+    """
+    check_tile("int4_to_fp", src)
+    check_dtype(elem_type)
+    known = src.element.is_int() and src.element.bits in (8, 32) and elem_type.is_floating() and elem_type.bits >= 16
+    if not known:
+        raise fail(errors.TILE_INT4, src=describe(src), dtype=elem_type.name)
+    if interleaved and src.element.bits == 8:
+        raise fail(errors.TILE_INT4_ORDER, src=describe(src))
+    half = elem_type if elem_type.bits == 16 else float16
+    found = apply_many(arith.unpack_int4, [src], dtype=half, interleaved=bool(interleaved))
+    if interleaved:
+        found = [found[k] for pair in zip(range(4), range(4, 8), strict=True) for k in pair]
+    return convert(_along(found, shape.check_axis(axis, src.rank)), elem_type)
+
+
+def _along(parts: Sequence[tensor], axis: int) -> tensor:
+    """Tiles of one form interleaved along an axis: part k has the places k, k + n, k + 2n, ... of n parts."""
+    rank, more = parts[0].rank, len(parts).bit_length() - 1
+    order = [*range(axis + 1), *range(rank, rank + more), *range(axis + 1, rank)]
+    sizes = [size * len(parts) if d == axis else size for d, size in enumerate(parts[0].shape)]
+    return shape.reshape(shape.permute(_joined(parts), order), sizes)
+
+
+def _joined(parts: Sequence[tensor]) -> tensor:
+    return parts[0] if len(parts) == 1 else shape.join(_joined(parts[::2]), _joined(parts[1::2]))
+
+
+@builtin
 def fp4_to_fp(src: tensor, elem_type: DType, axis: int) -> tensor:
     """Unpack each byte into two e2m1 numbers, adjacent along `axis`, whose length doubles; the low half is first.
 
@@ -66,12 +102,9 @@ def fp4_to_fp(src: tensor, elem_type: DType, axis: int) -> tensor:
     check_dtype(elem_type)
     if src.element.bits != 8 or not src.element.is_int() or not (elem_type.is_floating() and elem_type.bits >= 16):
         raise fail(errors.TILE_FP4, src=describe(src), dtype=elem_type.name)
-    position = shape.check_axis(axis, src.rank)
     raw = convert(src, uint16)
-    low, high = (convert(_e2m1(nibble), elem_type) for nibble in (raw, shift_right(raw, 4)))
-    order = [*range(position + 1), src.rank, *range(position + 1, src.rank)]
-    sizes = [size * 2 if d == position else size for d, size in enumerate(src.shape)]
-    return shape.reshape(shape.permute(shape.join(low, high), order), sizes)
+    numbers = [convert(_e2m1(nibble), elem_type) for nibble in (raw, shift_right(raw, 4))]
+    return _along(numbers, shape.check_axis(axis, src.rank))
 
 
 def _e2m1(nibble: tensor) -> tensor:

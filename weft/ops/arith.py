@@ -264,6 +264,17 @@ def cast(x: Value, dtype: DType, rounding: Rounding = "rn") -> Type:
     return with_element(x.type, dtype)
 
 
+@op("arith.unpack_int4", elementwise=True)
+def unpack_int4(x: Value, dtype: DType, interleaved: bool = False) -> tuple[Type, ...]:
+    """The four-bit integers of bytes or 32-bit words as floats, which is exact: result k holds the one at bits 4k to 4k+3, in
+    two's complement for a signed type of `x`. Registers pair the neighbours 2k and 2k+1, or k and k+4 if `interleaved`."""
+    integer(x)
+    bits = dtype_of(x).bits
+    require(bits == 32 or (bits == 8 and not interleaved), "no four-bit integers in {}", x.type.element)
+    require(dtype in (float16, bfloat16), "no four-bit integers to {}", dtype)
+    return (with_element(x.type, dtype),) * (bits // 4)
+
+
 @op("arith.bitcast", elementwise=True)
 def bitcast(x: Value, element: DType | Pointer) -> Type:
     """The same bits as another type of the same size; also int64 and uint64 to pointer and back."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.cuda.emitter import Emitter, emits, refers, spells
+from weft.cuda.rules.elements import member
 from weft.cuda.text.casts import cast
+from weft.cuda.text.int4 import unpacker
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index, Inline, Ref
 from weft.cuda.text.spelling import c_type, constant, count_of, is_small_float
@@ -214,6 +216,31 @@ def _bitcast(e: Emitter, op: Op, x: str) -> str:
     if all(isinstance(t, Pointer) or t.is_int() for t in (old, new)):
         return f"({c_type(new)}){x}"
     return f"__builtin_bit_cast({c_type(new)}, {x})"
+
+
+@emits(arith.unpack_int4)
+def _unpack_int4(e: Emitter, op: Op) -> None:
+    """Words of four bytes, or of one 32-bit register, at a time; the last word of bytes may have fewer."""
+    (x,) = op.uses
+    dtype, source = dtype_of(op.results[0]), dtype_of(x)
+    name = unpacker(e.pieces, dtype, source, op.attrs["interleaved"])
+    targets = [e.variable(result) for result in op.results]
+    count, each = count_of(x.type), 32 // source.bits
+    numbers = e.names.fresh("numbers")
+
+    def word(places: list[Index]) -> None:
+        parts = [f"(u32)({'u8' if each > 1 else 'u32'}){e.at(x, place)}" for place in places]
+        text = " | ".join(f"{part} << {8 * j}" if j else part for j, part in enumerate(parts))
+        e.out.statement(f"{c_type(dtype)} {numbers}[8]; {name}({numbers}, {text});")
+        slots = [target.at(place) for place in places for target in targets]
+        e.out.statement(" ".join(f"{slot} = {numbers}[{k}];" for k, slot in enumerate(slots)))
+
+    if whole := (count or 1) // each:
+        with e.registers(whole) as index, e.braces(""):
+            word([member(index, each, j) for j in range(each)])
+    if rest := (count or 1) % each:
+        with e.braces(""):
+            word([whole * each + j for j in range(rest)])
 
 
 # Math functions. float32 uses the approximate instruction if its error is within the bound in `ops.arith.MATH`.

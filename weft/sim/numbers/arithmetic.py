@@ -240,6 +240,13 @@ def integer_to_float(x: Array, dtype: np.dtype[Any]) -> Array:
     return x.astype(dtype) if not is_narrow(dtype) else narrow(odd64_of_integer(x), dtype)
 
 
+def four_bit_integers(x: Array, dtype: np.dtype[Any]) -> list[Array]:
+    """The four-bit integers of each integer as floats, the one in the lowest bits first; signed like the type of `x`."""
+    fields = [np.bitwise_and(np.right_shift(bits_of(x), at), 15) for at in range(0, 8 * x.dtype.itemsize, 4)]
+    sign = 8 if x.dtype.kind == "i" else 0
+    return [((field.astype(np.int8) ^ np.int8(sign)) - np.int8(sign)).astype(dtype) for field in fields]
+
+
 def float_to_integer(x: Array, target: DType) -> Array:
     """Truncate and clamp to the integer type's range; NaN becomes 0."""
     dtype = numpy_dtype(target)

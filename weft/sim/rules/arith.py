@@ -229,6 +229,13 @@ def _cast(task: Task, op: Op, x: Data) -> Data:
     return Data(array, x.undefined, wraps.of_cast(x, target))
 
 
+@rule(arith.unpack_int4)
+def _unpack_int4(task: Task, op: Op, x: Data) -> tuple[Data, ...]:
+    dtypes = [dtype_of(result) for result in op.results]
+    found = numbers.four_bit_integers(x.array, numpy_dtype(dtypes[0]))
+    return tuple(Data(array, x.undefined) for array in found)
+
+
 @rule(arith.bitcast)
 def _bitcast(task: Task, op: Op, x: Data) -> Data:
     element: DType | Pointer = op.attrs["element"]

@@ -116,7 +116,8 @@ RULES: dict[OpDef, Rule] = {
     arith.cast: Rule(_cast, _taken, widens=True),
     arith.math: Rule(_function),
     **dict.fromkeys(
-        (arith.bitcast, arith.clamp, arith.div_rn, arith.fma, arith.packed, arith.packed_fma), Rule(anything)
+        (arith.bitcast, arith.clamp, arith.div_rn, arith.fma, arith.packed, arith.packed_fma, arith.unpack_int4),
+        Rule(anything),
     ),
 }
 NOTHING: dict[OpDef, str] = {}
