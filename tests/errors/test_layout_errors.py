@@ -152,6 +152,13 @@ MISTAKES = [
     ("layout-reshape", "1024 elements", lambda: infer.reshape(BLOCK, [64, 16], [64, 32])),
     ("layout-split-shape", "[64, 16]", lambda: infer.split(BLOCK, [64, 16])),
     ("layout-split", "threads", lambda: infer.split(BlockedLayout([1, 1], [16, 2], [4, 1], [1, 0]), [64, 2])),
+    ("layout-slice", "cut at multiples of 16", lambda: infer.extract(BLOCK, [64, 64], [0, 8], [64, 16])),
+    (
+        "layout-slice",
+        "such as gl.BlockedLayout([1, 16], [32, 1]",
+        lambda: infer.extract(BLOCK, [64, 16], [0, 0], [64, 8]),
+    ),
+    ("layout-slice", "with other offsets", lambda: infer.extract(SliceLayout(1, BLOCK), [64], [0], [8])),
     ("layout-broadcast", "dimension 0 is 4", lambda: infer.broadcast(BLOCK, [4, 1], [8, 4])),
     ("layout-reduce-blocks", "axis 0", lambda: plan_reduction(blocked(cga_layout=[[1, 0]]).to_linear([128, 16]), 0)),
     ("layout-reduce-blocks", "axis 0", lambda: plan_scan(blocked(cga_layout=[[1, 0]]).to_linear([128, 16]), 0)),

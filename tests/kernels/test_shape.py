@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -231,6 +233,47 @@ def test_joins_and_splits(run, rng, kind):
         deep = np.stack([both, both + kind(1)], -1)
         parts = (both, x * kind(2), y + kind(1), deep, x + kind(5), x[::2] - x[1::2])
     same(out, np.concatenate([p.ravel() for p in parts]).astype(kind))
+
+
+@weft.jit
+def parts(out, x, layout: gl.constexpr):
+    tile = gl.load(x + positions([64, 64], layout))
+    middle = tile[:, 8:40]
+    write(out, middle)
+    write(out + 2048, gl.cat(tile[:, 32:], tile[:, :32] * 2, dim=1))
+    write(out + 6144, gl.slice(tile, [64, 16], [0, -16 + 64]) + tile[:, 0:16])
+    write(out + 7168, gl.cat(middle, middle.to(gl.float32)))
+    at = gl.arange(0, 64, gl.SliceLayout(0, layout))
+    write(out + 11264, gl.load(x + 64 + at[8:24]))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int16])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        gl.BlockedLayout([1, 8], [32, 1], [4, 1], [1, 0]),
+        gl.BlockedLayout([2, 1], [8, 4], [4, 1], [0, 1]),
+        gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16]),
+        gl.NVMMADistributedLayout([2, 0], [4, 1], [16, 8]),
+    ],
+    ids=str,
+)
+def test_parts_of_tiles(run, rng, kind, layout):
+    x, out = random(rng, kind, 64 * 64), poison(11280, kind)
+    compiled = run(parts, 1, out, x, layout)
+    assert not re.search("SHFL|LDS|STS|LDL|STL", compiled.asm["sass"])
+    t = x.reshape(64, 64)
+    middle = t[:, 8:40]
+    with np.errstate(over="ignore"):
+        want = (
+            middle,
+            np.concatenate([t[:, 32:], t[:, :32] * kind(2)], 1),
+            t[:, 48:] + t[:, :16],
+            middle,
+            middle,
+            t[1, 8:24],
+        )
+    same(out, np.concatenate([np.ravel(w) for w in want]).astype(kind))
 
 
 @weft.jit

@@ -92,10 +92,50 @@ def test_indexing_a_slice_the_wrong_way(kernel):
     assert f"gl.SliceLayout(0, gl.{MATRIX!r})" in found.text
 
 
-@pytest.mark.parametrize("key", [0, slice(0, 4), (slice(None), 3), Ellipsis])
+@pytest.mark.parametrize("key", [0, slice(0, 4, 2), (slice(None), 3), Ellipsis])
 def test_indexing_elements(kernel, key):
     with mistake("tile-index"):
         kernel.tile(shape=(16, 32))[key]
+
+
+def test_indexing_ranges(kernel):
+    layout = gl.BlockedLayout([1, 4], [32, 1], [4, 1], [1, 0])
+    x = kernel.tile(shape=(128, 64), layout=layout)
+    part = x[:, 8:24]
+    assert (part.shape, part.layout) == ([128, 16], layout)
+    assert kernel.last("tile.slice").attrs == {"offsets": (0, 8), "shape": (128, 16)}
+    assert x[:, -16:].shape == gl.slice(x, [128, 16], [0, 48]).shape == [128, 16]
+    assert kernel.last("tile.slice").attrs == {"offsets": (0, 48), "shape": (128, 16)}
+    assert x[:, : gl.constexpr(4)].shape == [128, 4] and x[:, None, 0:4].shape == [128, 1, 4]
+    assert x[:, :64] is x and x[:128] is x
+
+
+def test_indexing_ranges_that_are_not_there(kernel):
+    x = kernel.tile(shape=(16, 32))
+    for key in (slice(0, 32), slice(-17, None), slice(4, 4), slice(8, 4)):
+        with mistake("tile-slice"):
+            x[key]
+    with mistake("tile-index") as found:
+        x[kernel.scalar(gl.int32) :]
+    assert "known at compile time" in found.text
+    with mistake("layout-slice"):
+        x[:, :8]
+    with mistake("tile-slice-rank"):
+        gl.slice(x, [16], [0, 0])
+    with mistake("layout-tile-shape"):
+        x[:, :24]
+
+
+def test_cat(kernel):
+    layout = gl.BlockedLayout([1, 4], [32, 1], [4, 1], [1, 0])
+    a, b = kernel.tile(gl.float16, (128, 16), layout), kernel.tile(gl.float32, (128, 16), layout)
+    both = gl.cat(a, b, dim=-1)
+    assert (both.shape, both.dtype, both.layout) == ([128, 32], gl.float32, layout)
+    assert gl.cat(a, a).shape == [256, 16]
+    with mistake("tile-cat"):
+        gl.cat(a, kernel.tile(gl.float16, (128, 8), layout))
+    with mistake("language-tile-needed"):
+        gl.cat(a, 1)
 
 
 def test_indexing_too_much(kernel):

@@ -2,7 +2,8 @@
 
     arith.add, memory.load, loop-carried values      the same layout for all of them (a tie)
     tile.expand_dims, tile.reduce                    parent <-> SliceLayout(axis, parent) (a link)
-    tile.permute, tile.reshape, tile.join            each layout is a function of the other (a link)
+    tile.permute, tile.reshape, tile.join, tile.cat  each layout is a function of the other (a link)
+    tile.slice                                       the part's is a function of the whole's
     tile.convert                                     no constraint
 
 `resolve_layouts` propagates layouts over these constraints.
@@ -138,6 +139,30 @@ def _split(op: Op) -> Iterator[Tie | Link]:
     )  # fmt: skip
 
 
+def _cut(op: Op) -> Iterator[Tie | Link]:
+    """A part's layout leaves open where the rest of the tile lies; it serves the whole tile where cutting gives it back."""
+    (whole,), part = op.uses, op.result
+    offsets: tuple[int, ...] = op.attrs["offsets"]
+
+    def backward(layout: DistributedLayout) -> DistributedLayout | None:
+        return layout if infer.keeps_parts(layout, _shape(whole), offsets, _shape(part)) else None
+
+    yield Link(
+        whole, part, lambda layout: infer.extract(layout, _shape(whole), offsets, _shape(part)), backward, op
+    )  # fmt: skip
+
+
+def _cat(op: Op) -> Iterator[Tie | Link]:
+    half, whole = op.uses[0], op.result
+    start = (0,) * len(_shape(half))
+    yield from _tie(op, op.uses)
+    yield Link(
+        half, whole,
+        lambda layout: infer.cat(layout, _shape(half), op.attrs["axis"]),
+        lambda layout: infer.extract(layout, _shape(whole), start, _shape(half)), op,
+    )  # fmt: skip
+
+
 def _histogram(op: Op) -> Iterator[Tie | Link]:
     yield from _tie(op, op.uses)
 
@@ -164,6 +189,7 @@ def _accumulator(layout: DistributedLayout) -> DistributedLayout | None:
 
 _SPECIAL: dict[OpDef, Callable[[Op], Iterator[Tie | Link]]] = {
     tile.expand_dims: _expand_dims, tile.permute: _permute, tile.reshape: _reshape, tile.join: _join, tile.split: _split,
+    tile.slice_: _cut, tile.cat: _cat,
     tile.reduce: _reduce, tile.histogram: _histogram, tile.gather: _gather, tile.dot_fma: _dot,
     **dict.fromkeys(
         (tile.convert, control.yield_, control.condition, control.return_, debug.print_, debug.breakpoint_), _free

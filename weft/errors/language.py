@@ -457,6 +457,24 @@ TILE_INDEX_RANK = row(
     "{value} is indexed with {colons} colons",
     "write one colon per dimension, and None for each new one",
 )
+TILE_SLICE = row(
+    "tile-slice",
+    CompilationError,
+    "elements {start} to {end} are no part of dimension {axis} of {value}, which has {size}",
+    "take at least one element, from 0 up to {size}",
+)
+TILE_SLICE_RANK = row(
+    "tile-slice-rank",
+    CompilationError,
+    "slice got shape {shape} and offsets {offsets} for {value}",
+    "give {rank} sizes and {rank} offsets",
+)
+TILE_CAT = row(
+    "tile-cat",
+    CompilationError,
+    "cat got {left} and {right}, whose shapes differ",
+    "concatenate tiles of one shape",
+)
 
 # Functions of elements
 

@@ -360,6 +360,13 @@ SPLIT_LAYOUT = row(
     "split needs both halves of the last dimension in the same thread, but {layout} spreads them over threads",
     "convert_layout first, to a layout with size_per_thread 2 in the last dimension",
 )
+SLICE = row(
+    "layout-slice",
+    LayoutError,
+    "elements {start} to {end} of dimension {dim} cannot be taken without moving data: {layout} spreads each run of "
+    "{unit} of its {whole} elements over threads",
+    "{fix}",
+)
 BROADCAST = row(
     "layout-broadcast",
     LayoutError,

@@ -140,11 +140,13 @@ from weft.language.scan import associative_scan, cumprod, cumsum, dot_fma, gathe
 from weft.language.shape import (
     broadcast,
     broadcast_to,
+    cat,
     expand_dims,
     join,
     permute,
     ravel,
     reshape,
+    slice,
     split,
     trans,
 )  # fmt: skip
@@ -235,7 +237,7 @@ __all__ = [
     "abs", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "extra", "fdiv", "floor", "fma", "log", "log2", "math", "rsqrt",
     "sin", "sqrt", "sqrt_rn", "tanh", "popcount", "umulhi",
     # Shapes
-    "broadcast", "broadcast_to", "expand_dims", "join", "permute", "ravel", "reshape", "split", "trans",
+    "broadcast", "broadcast_to", "cat", "expand_dims", "join", "permute", "ravel", "reshape", "slice", "split", "trans",
     # Combining elements
     "argmax", "argmin", "associative_scan", "cumprod", "cumsum", "dot_fma", "gather", "histogram", "map_elementwise", "max",
     "min", "reduce", "reduce_or", "sum", "xor_sum",

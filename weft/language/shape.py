@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 from typing import Any, cast
@@ -119,6 +120,46 @@ def split(x: tensor) -> tuple[tensor, tensor]:
 
 
 @builtin
+def slice(source: tensor, shape: Sequence[int], offsets: Sequence[int]) -> tensor:
+    """The part of a tile that starts at `offsets` and has this shape, all compile-time integers. With 64 rows, `x[:, 32:64]` is
+    `slice(x, [64, 32], [0, 32])`.
+
+    Each thread keeps those of its elements that lie in the part, so no instruction is needed: along a dimension that is cut,
+    offset and size are multiples of the runs that lanes and warps divide it into (layout-slice otherwise). The result has the
+    tile's layout if that puts a tile of its shape at the same places, as blocked layouts do, and otherwise a linear one.
+
+    Raises tile-slice for a part that is empty or not inside of the tile.
+    """
+    check_tile("slice", source)
+    sizes, starts = check_shape("slice", shape), check_shape("slice", offsets)
+    if not len(sizes) == len(starts) == source.rank:
+        raise fail(
+            errors.TILE_SLICE_RANK, value=name_of(source), rank=source.rank, shape=list(sizes), offsets=list(starts)
+        )
+    for axis, (start, size, whole) in enumerate(zip(starts, sizes, source.shape, strict=True)):
+        if start < 0 or size < 1 or start + size > whole:
+            raise fail(errors.TILE_SLICE, start=start, end=start + size, axis=axis, value=name_of(source), size=whole)
+    return source if sizes == source.tile.shape else apply(tile.slice_, source, offsets=starts, shape=sizes)
+
+
+@builtin
+def cat(input: tensor, other: tensor, can_reorder: bool = False, dim: int = 0) -> tensor:
+    """Two tiles of one shape, promoted, one after the other along `dim`. No data moves: slices of the result are the operands.
+
+    The result has the operands' layout if that puts the tile of twice the size at the same places; otherwise the registers of
+    `other` follow those of `input`. Elements are never reordered, whatever `can_reorder`. Raises tile-cat.
+    """
+    left, right = to_tensor(input), to_tensor(other)
+    check_tile("cat", left)
+    check_tile("cat", right)
+    axis = check_axis(dim, left.rank)
+    if left.shape != right.shape:
+        raise fail(errors.TILE_CAT, left=name_of(left), right=name_of(right))
+    left, right = unify("cat", left, right, dtype=common_dtype("cat", (left, right)))
+    return apply(tile.cat, left, right, axis=axis)
+
+
+@builtin
 def item(x: tensor) -> tensor:
     """The only element of a tile of size one, as a scalar. Raises tile-item otherwise."""
     check_tile("item", x)
@@ -128,27 +169,47 @@ def item(x: tensor) -> tensor:
 
 
 def index(x: tensor, key: object) -> tensor:
-    """Implements `x[key]`: a colon keeps a dimension, None adds one. `x[0]` of a scalar is the scalar, so that code for vectors
-    also works for vectors of size 1, which are scalars."""
+    """Implements `x[key]`: a colon keeps a dimension, `start:end` with compile-time bounds a part of it (see `slice`), and None
+    adds one. `x[0]` of a scalar is the scalar, so that code for vectors also works for vectors of size 1, which are scalars."""
     if x.is_scalar and isinstance(key, int) and key in (0, -1):
         return x
     keys = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
     check_tile("indexing", x)
     for k in keys:
-        if k is not None and (not isinstance(k, slice) or k != slice(None)):
+        if k is not None and not _is_range(k):
             raise fail(errors.TILE_INDEX, key=shown_key(k), value=name_of(x), instead=_instead_of_key(k, x))
-    colons = sum(k is not None for k in keys)
-    if colons > x.rank:
-        raise fail(errors.TILE_INDEX_RANK, colons=colons, value=name_of(x))
+    ranges = [k for k in keys if k is not None]
+    if len(ranges) > x.rank:
+        raise fail(errors.TILE_INDEX_RANK, colons=len(ranges), value=name_of(x))
+    whole = list(x.shape)
+    bounds = [_range_of(k, size) for k, size in zip(ranges, whole, strict=False)]
+    bounds += [(0, size) for size in whole[len(bounds) :]]
+    x = slice(x, [end - start for start, end in bounds], [start for start, _ in bounds])
     for axis, k in enumerate(keys):
         if k is None:
             x = _expand(x, axis)
     return x
 
 
+def _is_range(key: Any) -> bool:
+    """Whether an index is `:`, or `start:end` with bounds that are no run-time values."""
+    if type(key) is not builtins.slice:
+        return False
+    start, stop, step = _bounds(key)
+    return step in (None, 1) and not any(isinstance(part, tensor) for part in (start, stop))
+
+
+def _range_of(key: Any, size: int) -> tuple[int, int]:
+    """First element and end; negative bounds count from the end of the dimension, as in Python."""
+    start, stop, _ = _bounds(key)
+    first = 0 if start is None else check_int("an index", start)
+    end = size if stop is None else check_int("an index", stop)
+    return first + size * (first < 0), end + size * (end < 0)
+
+
 def shown_key(key: Any) -> str:
     """An index in source notation."""
-    if type(key) is slice:
+    if type(key) is builtins.slice:
         parts = ["" if part is None else shown_key(part) for part in _bounds(key)]
         return ":".join(parts if key.step is not None else parts[:2])
     return (key.handle.name or "a run-time value") if isinstance(key, tensor) else str(key)
@@ -161,10 +222,8 @@ def _bounds(key: Any) -> tuple[Any, Any, Any]:
 def _instead_of_key(key: Any, x: tensor) -> str:
     """A replacement of an index that extracts elements of a tile."""
     name = x.handle.name or "x"
-    if isinstance(key, slice):
-        return (
-            "load the part that is wanted, with other offsets or a mask; gl.split takes a last axis of length 2 apart"
-        )
+    if isinstance(key, builtins.slice):
+        return "take whole ranges with bounds that are known at compile time, as in x[:, 0:32]; load other parts from memory"
     if isinstance(key, tensor) and not key.is_scalar:
         if key.element == int1:
             return f"keep the tile whole and choose with gl.where(condition, {name}, other)"

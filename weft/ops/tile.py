@@ -82,6 +82,27 @@ def split(x: Value) -> tuple[Type, Type]:
     return half, half
 
 
+@op("tile.slice", stage="tile", removed_by=LOWER)
+def slice_(x: Value, offsets: tuple[int, ...], shape: tuple[int, ...]) -> Type:
+    """The part of `x` that starts at `offsets` and has this shape; each thread keeps its elements, and no data moves.
+
+    Raises LayoutError (layout-slice) for a dimension that is cut where lanes, warps or blocks divide it."""
+    t = tile(x)
+    require(len(offsets) == len(shape) == len(t.shape), "a slice of {} gives each dimension", t.shape)
+    inside = all(o >= 0 and 1 <= n <= own - o for o, n, own in zip(offsets, shape, t.shape, strict=True))
+    require(inside, "{} elements from {} are not inside of {}", shape, offsets, t.shape)
+    return tile_type(t.element, shape, infer.extract(t.layout, t.shape, offsets, shape))
+
+
+@op("tile.cat", stage="tile", removed_by=LOWER)
+def cat(lhs: Value, rhs: Value, axis: int) -> Type:
+    """Two tiles of one type, one after the other along an axis; no data moves, and slices are the operands again."""
+    t = tile(lhs)
+    same_type(lhs, rhs)
+    shape = tuple(2 * n if d == axis else n for d, n in enumerate(t.shape))
+    return tile_type(t.element, shape, infer.cat(t.layout, t.shape, axis))
+
+
 @op("tile.convert", stage="tile", removed_by=LOWER)
 def convert(x: Value, layout: DistributedLayout) -> Type:
     """The same tile in another layout; `weft.layout.convert` plans how data moves."""

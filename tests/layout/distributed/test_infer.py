@@ -127,6 +127,62 @@ def test_broadcast_repeats_within_the_thread(tile, data):
     assert result.to_linear(wide).is_surjective
 
 
+def parts_of(draw, layout, shape):
+    """Offsets and sizes of a part that can be taken without moving data."""
+    offsets, sizes = [], []
+    for dim, whole in enumerate(shape):
+        unit = infer.grain(layout, shape, dim)
+        size = draw(st.sampled_from([n for n in (unit << i for i in range(12)) if n < whole] or [whole]))
+        offsets.append(draw(st.integers(0, (whole - size) // unit)) * unit if size < whole else 0)
+        sizes.append(size)
+    return offsets, sizes
+
+
+@given(tiles(), st.data())
+@laws
+def test_a_part_keeps_its_elements_in_their_threads(tile, data):
+    layout, shape = tile
+    offsets, sizes = parts_of(data.draw, layout, shape)
+    part = infer.extract(layout, shape, offsets, sizes)
+    numbers = np.arange(prod(shape)).reshape(shape)
+    taken = numbers[tuple(slice(o, o + n) for o, n in zip(offsets, sizes, strict=True))].ravel()
+    before, after = places(layout, shape), taken[places(part, sizes)]
+    for lane, warp in itertools.product(range(0, 32, 7), range(before.shape[2])):
+        assert set(after[:, lane, warp]) == set(before[:, lane, warp]) & set(taken)
+
+
+@given(tiles(), st.data())
+@laws
+def test_slices_of_two_tiles_together_are_the_tiles(tile, data):
+    layout, shape = tile
+    dim = data.draw(st.integers(0, len(shape) - 1))
+    whole = [2 * n if d == dim else n for d, n in enumerate(shape)]
+    both = infer.cat(layout, shape, dim)
+    for start in (0, shape[dim]):
+        part = infer.extract(both, whole, [start if d == dim else 0 for d in range(len(shape))], shape)
+        assert (np.sort(places(part, shape), 0) == np.sort(places(layout, shape), 0)).all()
+
+
+def test_parts_keep_the_spelling_where_it_says_the_same():
+    rows = BlockedLayout([1, 4], [32, 1], [4, 1], [1, 0])
+    assert infer.extract(rows, [128, 64], [0, 8], [128, 32]) is rows
+    assert infer.cat(rows, [128, 32], 1) is rows
+    assert infer.cat(rows, [128, 32], 0) is rows
+    assert infer.extract(BLOCK, [64, 64], [0, 16], [64, 32]) == BLOCK
+    assert infer.extract(rows, [128, 64], [0, 2], [128, 2]) == DistributedLinearLayout(
+        [[0, 1]], [[1, 0], [2, 0], [4, 0], [8, 0], [16, 0]], [[32, 0], [64, 0]], [], [128, 2]
+    )
+
+
+def test_the_grain_is_what_threads_divide():
+    assert [infer.grain(BLOCK, [128, 64], d) for d in (0, 1)] == [64, 16]
+    assert infer.grain(SliceLayout(1, BLOCK), [128], 0) == 64
+    mixed = DistributedLinearLayout([[0, 1], [1, 2], [0, 4]], [[2, 0], [1, 0]] + [[0, 0]] * 3, [], [], [4, 8])
+    assert [infer.grain(mixed, [4, 8], d) for d in (0, 1)] == [4, 4]
+    skewed = DistributedLinearLayout([[1, 1], [0, 2]], [[1, 0]] + [[0, 0]] * 4, [], [], [2, 4])
+    assert [infer.grain(skewed, [2, 4], d) for d in (0, 1)] == [2, 2]
+
+
 def test_as_spelling_gives_the_bases():
     linear = BlockedLayout([1], [32], [4], [0]).to_linear([128])
     spelled = infer.as_spelling(linear, [128])
@@ -144,4 +200,6 @@ def test_layouts_left_to_the_compiler_stay_so():
     assert infer.join(auto, [8]) == auto
     assert infer.split(auto, [8, 2]) == auto
     assert infer.broadcast(auto, [8, 1], [8, 4]) == auto
+    assert infer.extract(auto, [8, 4], [0, 0], [8, 2]) == auto
+    assert infer.cat(auto, [8], 0) == auto
     assert infer.slice_of(auto, 1) == SliceLayout(1, auto)

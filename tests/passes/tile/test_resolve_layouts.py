@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from weft import targets
-from weft.errors import Loc
+from weft.errors import Loc, UserError
 from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value, walk
 from weft.ir.types import Pointer, ScalarType, TileType, float16, float32, int1, int32, tile_type
@@ -160,6 +160,28 @@ def test_permute_reshape_join_split(first):
     assert found["a"] == tile_type(float32, (64, 32), PLANE)
     assert found["b"] == tile_type(float32, (32, 64), transposed)
     assert found["c"] == found["e"] == tile_type(float32, (16, 128), last)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["forwards", "backwards"])
+def test_slices_and_their_concatenation(first):
+    held = BlockedLayout([1, 8], [32, 1], [4, 1], [1, 0])
+    k = Kernel()
+    a = k.full(128, 64, name="a")
+    part = k(tile.slice_, a, offsets=(0, 32), shape=(128, 32), name="part")
+    both = k(tile.cat, part, part, axis=1, name="both")
+    k.set(a if first else both, held)
+    assert {found.layout for found in k.resolve().values()} == {held}
+
+
+def test_a_part_alone_does_not_place_the_rest():
+    k = Kernel()
+    a = k.full(128, 64, name="a")
+    part = k(tile.slice_, a, offsets=(0, 32), shape=(128, 32), name="part")
+    thin = BlockedLayout([1, 4], [8, 4], [1, 4], [1, 0])
+    k.set(part, thin)
+    with pytest.raises(UserError) as error:
+        k.resolve()
+    assert error.value.code == "resolve-open"
 
 
 def test_loops_and_branches_carry_layouts():

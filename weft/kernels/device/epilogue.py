@@ -12,35 +12,6 @@ from weft.language.nvidia.hopper import fence_async_shared, tma
 
 
 @jit
-def halves(x, dim: gl.constexpr):
-    """The two halves of a tile along a dimension."""
-    rows, columns = x.shape
-    if dim == 0:
-        return x.reshape([2, rows // 2, columns]).permute([1, 2, 0]).split()
-    return x.reshape([rows, 2, columns // 2]).permute([0, 2, 1]).split()
-
-
-@jit
-def halved(parts, dim: gl.constexpr):
-    """The halves of all parts along a dimension, in order."""
-    found = ()
-    for part in parts:
-        found = found + halves(part, dim)
-    return found
-
-
-@jit
-def pieces_of(x, height: gl.constexpr, width: gl.constexpr):
-    """The pieces of a tile, [height, width] each, row by row."""
-    parts = (x,)
-    for _ in gl.static_range((x.shape[0] // height).bit_length() - 1):
-        parts = halved(parts, 0)
-    for _ in gl.static_range((x.shape[1] // width).bit_length() - 1):
-        parts = halved(parts, 1)
-    return parts
-
-
-@jit
 def factors(scale, kind: gl.constexpr, first, extent, dim: gl.constexpr, layout: gl.constexpr, size: gl.constexpr):
     """The scale of a tile's rows (`dim` 0) or columns: a number, or a vector that broadcasts over the tile."""
     if kind == "number":
@@ -77,15 +48,18 @@ def store_tile(
     out, buffers, acc, row, column, part, scale_a, scale_b, row_stride, column_stride, M, N, plan: gl.constexpr
 ):
     """Store an accumulator tile at a row and column of the output, or of the split's partial result in split-K."""
-    across: gl.constexpr = acc.shape[1] // plan.out.width
-    parts = pieces_of(acc, plan.out.height, plan.out.width)
+    height: gl.constexpr = plan.out.height
+    width: gl.constexpr = plan.out.width
+    across: gl.constexpr = acc.shape[1] // width
     below = below_of(part, M, N, plan)
-    for i in gl.static_range(len(parts)):
-        i_row = row + i // across * plan.out.height
-        i_column = column + i % across * plan.out.width
+    for i in gl.static_range(acc.shape[0] // height * across):
+        down: gl.constexpr = i // across * height
+        right: gl.constexpr = i % across * width
+        piece = acc[down : down + height, right : right + width]
         store_part(
-            i, out, buffers, parts[i], i_row, i_column, below, scale_a, scale_b, row_stride, column_stride, M, N, plan
-        )
+            i, out, buffers, piece, row + down, column + right, below, scale_a, scale_b, row_stride, column_stride, M, N,
+            plan,
+        )  # fmt: skip
 
 
 @jit

@@ -1,4 +1,4 @@
-"""Result layouts of expanding, slicing, reshaping, permuting, joining, splitting and broadcasting a tile.
+"""Result layouts of expanding, slicing, reshaping, permuting, joining, splitting, concatenating and broadcasting a tile.
 
 None of these operations moves data between threads: the result's layout describes where its elements already are. Each
 function takes a layout object and the shape of its tile, and returns a layout of the same class if that can express the
@@ -22,6 +22,7 @@ from weft.layout.distributed.layouts import (
     DistributedLinearLayout,
     SliceLayout,
 )
+from weft.layout.linear.f2 import is_power_of_two
 from weft.layout.linear.maps import LinearLayout
 
 P = ParamSpec("P")
@@ -129,6 +130,76 @@ def split(layout: DistributedLayout, shape: Sequence[int]) -> DistributedLayout:
 
 
 @_memoised
+def extract(
+    layout: DistributedLayout, shape: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]
+) -> DistributedLayout:
+    """The part of a tile that starts at `offsets` and has shape `sizes`: each thread keeps its elements of the part.
+
+    The result is the tile's own layout if that puts a tile of the part's shape at these places. Raises LayoutError
+    (layout-slice) for offsets and sizes that are no multiples of the dimension's `grain`.
+    """
+    check_tile_shape(sizes)
+    if not layout.is_resolved or sizes == shape:
+        return layout
+    for dim, start, size, unit in _cuts(layout, shape, offsets, sizes):
+        if start % unit or size % unit:
+            fix = _cut_instead(layout, shape, dim, unit)
+            raise fail(
+                errors.SLICE,
+                start=start,
+                end=start + size,
+                dim=dim,
+                layout=layout,
+                unit=unit,
+                whole=shape[dim],
+                fix=fix,
+            )
+    linear = layout.to_linear(shape)
+    registers, lanes, warps, blocks = (linear.bases(d) for d in linear.in_dims)
+    kept = [basis for basis in registers if all(c < n for c, n in zip(basis, sizes, strict=True))]
+    part = DistributedLinearLayout(kept, lanes, warps, blocks, sizes)
+    same = layout.accepts(sizes) and layout.to_linear(sizes) is part.to_linear(sizes)
+    return layout if same else part
+
+
+@_memoised
+def cat(layout: DistributedLayout, shape: Sequence[int], dim: int) -> DistributedLayout:
+    """Two tiles of this shape and layout one after the other along `dim`, the second in registers that follow the first one's.
+
+    The result is the tiles' own layout if that puts a tile of the new shape at these places, in any order of registers."""
+    whole = tuple(2 * n if d == dim else n for d, n in enumerate(shape))
+    check_tile_shape(whole)
+    if not layout.is_resolved:
+        return layout
+    if keeps_parts(layout, whole, (0,) * len(shape), shape):
+        return layout
+    linear = layout.to_linear(shape)
+    registers, lanes, warps, blocks = (linear.bases(d) for d in linear.in_dims)
+    second = tuple(shape[d] if d == dim else 0 for d in range(len(shape)))
+    return DistributedLinearLayout([*registers, second], lanes, warps, blocks, whole)
+
+
+@_memoised
+def keeps_parts(layout: DistributedLayout, shape: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Whether the part of a tile in this layout has this layout too, as with most blocked layouts."""
+    if not layout.accepts(shape) or not layout.accepts(sizes):
+        return False
+    if any(start % unit or size % unit for _, start, size, unit in _cuts(layout, shape, offsets, sizes)):
+        return False
+    return extract(layout, shape, offsets, sizes).to_linear(sizes) is layout.to_linear(sizes)
+
+
+@_memoised
+def grain(layout: DistributedLayout, shape: Sequence[int], dim: int) -> int:
+    """The unit in which a dimension can be cut without moving data: the lowest coordinate bits, up to this power of two, may
+    depend on lane, warp and block; each higher bit is one bit of the register's number."""
+    linear = layout.to_linear(shape)
+    mixed = [basis[dim] for d in ("lane", "warp", "block") for basis in linear.bases(d)]
+    mixed += [linear.coordinates(column)[dim] for column in linear.columns["register"] if not is_power_of_two(column)]
+    return 1 << max(value.bit_length() for value in (0, *mixed))
+
+
+@_memoised
 def broadcast(layout: DistributedLayout, src_shape: Sequence[int], dst_shape: Sequence[int]) -> DistributedLayout:
     """The tile repeated along dimensions of size 1. A layout made for one shape repeats in registers, last dimension first."""
     check_tile_shape(dst_shape)
@@ -149,6 +220,28 @@ def _axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise fail(errors.AXIS, axis=axis, rank=rank, first=-rank, last=rank - 1)
     return axis % rank
+
+
+def _cuts(
+    layout: DistributedLayout, shape: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]
+) -> list[tuple[int, int, int, int]]:
+    """The dimensions that a part does not have whole: each with its start, its size and its grain."""
+    parts = enumerate(zip(offsets, sizes, strict=True))
+    return [(d, start, size, grain(layout, shape, d)) for d, (start, size) in parts if size < shape[d]]
+
+
+def _cut_instead(layout: DistributedLayout, shape: Sequence[int], dim: int, unit: int) -> str:
+    """What to write instead of a cut between multiples of `unit`."""
+    if unit < shape[dim]:
+        return f"cut at multiples of {unit}"
+    if len(shape) == 1 or layout.num_ctas > 1:
+        return "load the part that is wanted, with other offsets or a mask"
+    along = max((d for d in range(len(shape)) if d != dim), key=lambda d: shape[d])
+    sizes = ((dim, shape[dim]), (along, 32), (along, layout.num_warps or 1))
+    own, lanes, warps = ([n if d == at else 1 for d in range(len(shape))] for at, n in sizes)
+    order = [dim, *(d for d in reversed(range(len(shape))) if d != dim)]
+    instead = BlockedLayout(own, lanes, warps, order)
+    return f"convert_layout first, to a layout that holds the dimension in registers, such as gl.{instead}"
 
 
 def _permute_blocked(layout: BlockedLayout, order: Sequence[int]) -> BlockedLayout:

@@ -63,6 +63,17 @@ def _split(task: Task, op: Op, x: Data) -> tuple[Data, Data]:
     return moved(x, lambda array: array[..., 0]), moved(x, lambda array: array[..., 1])
 
 
+@rule(tile.slice_)
+def _slice(task: Task, op: Op, x: Data) -> Data:
+    part = tuple(slice(start, start + size) for start, size in zip(op.attrs["offsets"], op.attrs["shape"], strict=True))
+    return moved(x, lambda array: array[part])
+
+
+@rule(tile.cat)
+def _cat(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
+    return stacked([lhs, rhs], lambda arrays: np.concatenate(arrays, axis=op.attrs["axis"]))
+
+
 @rule(tile.convert, tile.set_layout)
 def _convert(task: Task, op: Op, x: Data) -> Data:
     return moved(x, lambda array: array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.analysis.facts import tile
-from weft.analysis.facts.congruence import exactly
+from weft.analysis.facts.congruence import exactly, power_of_two_part
 from weft.analysis.facts.rule import Hulls, Known, Rule, first, joined, same, whole
 from weft.analysis.facts.scalar import Scalar, Word, between
 from weft.analysis.facts.tile import Axis, Facts
@@ -64,6 +64,23 @@ def _split(op: Op, known: Known, hull: Scalar) -> Facts:
     return Facts(x.hull, x.axes[:-1], x.step)
 
 
+def _slice(op: Op, known: Known, hull: Scalar) -> Facts:
+    """Runs are cut to what divides the offset and the size."""
+    (x,) = known
+    axes: list[Axis] = []
+    for d, (start, size) in enumerate(zip(op.attrs["offsets"], op.attrs["shape"], strict=True)):
+        most = power_of_two_part(start | size)
+        run = min(x.axes[d].contiguous, most)
+        axes.append(Axis(run, min(x.axes[d].constant, most), x.at(d, run)))
+    return tile.of(hull, tuple(axes), x.step)
+
+
+def _cat(op: Op, known: Known, hull: Scalar) -> Facts:
+    """No run crosses from one operand to the other, as runs are aligned and no longer than an operand."""
+    lhs, rhs = known
+    return lhs.join(rhs)
+
+
 def _counts(op: Op, known: Hulls, word: Word) -> Scalar:
     return between(0, word.high)
 
@@ -83,6 +100,8 @@ RULES: dict[OpDef, Rule] = {
     tiles.reshape: Rule(first, _reshape),
     tiles.join: Rule(joined, _join),
     tiles.split: Rule(first, _split),
+    tiles.slice_: Rule(first, _slice),
+    tiles.cat: Rule(joined, _cat),
     tiles.convert: Rule(first, same),
     tiles.set_layout: Rule(first, same),
     tiles.extract: Rule(first),

@@ -12,6 +12,7 @@ from tests.layout.strategies import blocked, powers, shapes, tiles
 from tests.support import count, lowered, tile_kernel, warps_of
 from weft.ir.types import Pointer, float32, int1, int32, int64
 from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout
+from weft.layout.distributed import infer
 from weft.ops import memory, regs, tile
 
 LAW = settings(deadline=None, max_examples=40)
@@ -118,6 +119,31 @@ def test_join_and_split(case):
         k.output_of_all(both)
         for half in k.emit(tile.split, both):
             k.output_of_all(half)
+    k.check()
+
+
+@LAW
+@given(st.data(), tiles())
+def test_slices(data, case):
+    layout, shape, k = start(case)
+    sizes, offsets = list(shape), [0] * len(shape)
+    for dim, whole in enumerate(shape):
+        unit = infer.grain(layout, shape, dim)
+        sizes[dim] = data.draw(st.sampled_from([n for n in (unit << i for i in range(12)) if n < whole] or [whole]))
+        if sizes[dim] < whole:
+            offsets[dim] = unit * data.draw(st.integers(0, (whole - sizes[dim]) // unit))
+    for x in forms(k, shape, layout):
+        k.output_of_all(k.emit(tile.slice_, x, offsets=tuple(offsets), shape=tuple(sizes)))
+    k.check()
+
+
+@LAW
+@given(st.data(), tiles())
+def test_cat(data, case):
+    layout, shape, k = start(case)
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    for x, y in zip(forms(k, shape, layout), forms(k, shape, layout), strict=True):
+        k.output_of_all(k.emit(tile.cat, x, y, axis=axis))
     k.check()
 
 

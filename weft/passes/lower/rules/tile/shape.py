@@ -9,7 +9,7 @@ coordinates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from weft.ir.core import Op, OpDef
@@ -99,12 +99,17 @@ def _reshaped(source: LinearLayout, target: LinearLayout) -> Table:
 
 def join(lo: Lowering, op: Op) -> None:
     """The last coordinate selects the operand, in the concatenation of both register arrays."""
+    coordinates = register_coordinates(linear_of(op.result))
+    source = lookup(linear_of(op.uses[0]), tuple(c[:-1] for c in coordinates))
+    _paired(lo, op, source, [c[-1] for c in coordinates])
+
+
+def _paired(lo: Lowering, op: Op, source: Table, which: Sequence[int]) -> None:
+    """Each register of the result from a register of the first (0) or the second operand (1)."""
     lhs, rhs = op.uses
     both = lo.emit(regs.concat, lo.array(lo.form(lhs)), lo.array(lo.form(rhs)))
     count = lo.count(lo.form(lhs))
-    coordinates = register_coordinates(linear_of(op.result))
-    source = lookup(linear_of(lhs), tuple(c[:-1] for c in coordinates))
-    table = tuple([register + count * c[-1] for register, c in zip(source, coordinates, strict=True)])
+    table = tuple([register + count * one for register, one in zip(source, which, strict=True)])
     lo.define(op, Array(lo.gather(both, table)))
 
 
@@ -118,6 +123,27 @@ def split(lo: Lowering, op: Op) -> None:
         table = lookup(linear_of(source), tuple((*c, half) for c in coordinates))
         halves.append(lo.picked(form, table))
     lo.define(op, *halves)
+
+
+def slice_(lo: Lowering, op: Op) -> None:
+    """The offsets are added to the coordinates."""
+    _moved(lo, op, _sliced, op.attrs["offsets"])
+
+
+@cache
+def _sliced(source: LinearLayout, target: LinearLayout, offsets: Table) -> Table:
+    wanted = [tuple([c + o for c, o in zip(at, offsets, strict=True)]) for at in register_coordinates(target)]
+    return lookup(source, tuple(wanted))
+
+
+def cat(lo: Lowering, op: Op) -> None:
+    """The coordinate's bit above the operands' size selects the operand."""
+    lhs = op.uses[0]
+    axis: int = op.attrs["axis"]
+    size = linear_of(lhs).out_sizes[axis]
+    coordinates = register_coordinates(linear_of(op.result))
+    own = tuple(tuple([c % size if d == axis else c for d, c in enumerate(at)]) for at in coordinates)
+    _paired(lo, op, lookup(linear_of(lhs), own), [at[axis] // size for at in coordinates])
 
 
 def extract(lo: Lowering, op: Op) -> None:
@@ -139,5 +165,7 @@ RULES: dict[OpDef, LowerRule] = {
     tile.reshape: reshape,
     tile.join: join,
     tile.split: split,
+    tile.slice_: slice_,
+    tile.cat: cat,
     tile.extract: extract,
 }
