@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
+from weft.errors import Loc
 from weft.ir.core import Op, OpDef, Region, Value, walk
 from weft.ops import control
 
@@ -137,6 +138,11 @@ def decides(op: Op) -> Row:
     if op.kind is control.while_:
         return op.regions[0].terminator.uses[:1]
     return op.uses if op.kind is control.if_ else ()
+
+
+def decided_at(op: Op) -> Loc | None:
+    """The line of the condition or of the bounds that `decides` gives the values of."""
+    return op.regions[0].terminator.loc if op.kind is control.while_ else op.loc
 
 
 def pairs(op: Op) -> Iterator[Pair]:

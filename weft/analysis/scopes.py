@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from weft.analysis import lanes
 from weft.analysis.facts import ValueFacts, facts
-from weft.analysis.flow import LOOPS, PARALLEL, STRUCTURED, Edge, Values, decides
+from weft.analysis.flow import LOOPS, PARALLEL, STRUCTURED, Edge, Values, decided_at, decides
 from weft.analysis.lanes import ANY, WARP, Spread, scope_of, spread_of
 from weft.errors import Loc, fail
 from weft.errors import compiler as errors
@@ -217,8 +217,7 @@ class _Analysis(Values[Spread, Control]):
             return context
         if op.kind not in STRUCTURED:
             return context.under(THREAD, op.loc)
-        loc = op.regions[0].terminator.loc if op.kind is control.while_ else op.loc
-        return context.under(scope_of(self._decided(op)), loc, in_loop=op.kind in LOOPS)
+        return context.under(scope_of(self._decided(op)), decided_at(op), in_loop=op.kind in LOOPS)
 
     def end(self, op: Op, context: Control) -> None:
         """The result of an elementwise function is a tile, or a scalar that all threads share."""

@@ -29,11 +29,11 @@ STORE = row(
     "{what} in a kernel that is launched without a cluster, where the GPU has no such store (st.async)",
     "launch with num_ctas=2 or more, or store with buffer.store(value) and gl.barrier()",
 )
-RANK = row(
-    "cluster-rank",
+DIVIDED = row(
+    "cluster-divided",
     CompilationError,
-    "{what} in a kernel for tiles, whose scalars are equal in all blocks of a cluster",
-    "launch with block=, or distribute tiles over the blocks with the cga_layout of their layouts",
+    "{what} needs all blocks of the cluster, but they take the condition around it differently",
+    "leave under the condition only what a block does for itself, or decide with values that all blocks share",
 )
 TILES = row(
     "cluster-tiles",

@@ -35,8 +35,8 @@ def inline_asm_elementwise(
     assembly is never eliminated, merged or moved. The simulator calls `sim` instead, on NumPy arrays.
 
     Without operands the results are scalars: what the text computes must be the same in all threads of the block, as
-    `mov.u32 $0, %nctaid.x;` is. In a kernel launched with `block=` each thread has its own. In a tile kernel the scalars of a
-    cluster's blocks count as equal: under a condition on `%cluster_ctarank` the first block alone does what all would repeat.
+    `mov.u32 $0, %nctaid.x;` is. In a kernel launched with `block=` each thread has its own. What the blocks of a cluster read
+    differently, as by `mov.u32 $0, %cluster_ctarank;`, is as the result of `gl.block_rank_in_cluster()`.
 
     Raises tile-asm-constraints, tile-asm-operands, language-dtype.
     """

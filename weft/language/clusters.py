@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.errors import cluster as errors
-from weft.errors import fail
 from weft.ir.types import int32
 from weft.language import logic
 from weft.language.broadcast import constant
@@ -25,14 +23,12 @@ from weft.ops import cluster as ops
 
 @builtin
 def block_rank_in_cluster() -> tensor:
-    """The rank of the executing block in its cluster, an int32; 0 without a cluster. Raises cluster-rank in a kernel launched
-    without `block=`."""
-    context = current()
-    if context.num_ctas == 1:
-        return constant(0, int32)
-    if context.block is None:
-        raise fail(errors.RANK, what="gl.block_rank_in_cluster()")
-    return apply(ops.rank)
+    """The rank of the executing block in its cluster, an int32; 0 without a cluster.
+
+    In a kernel for tiles other scalars are equal in all blocks, and one block stores a scalar for all. Under a condition on the
+    rank, or with an address, value or mask that depends on it, each block acts for itself: under `if rank == 1:` block 1 does.
+    What needs all blocks is refused there (cluster-divided)."""
+    return constant(0, int32) if current().num_ctas == 1 else apply(ops.rank)
 
 
 cluster_dim = Coordinates("cluster_dim", lambda _, axis: 1 if axis else current().num_ctas)

@@ -1,8 +1,8 @@
 """Clusters: programs of several blocks, and the barrier of all their threads (PTX ISA, barrier.cluster).
 
 A program is a cluster of `func.attrs.num_ctas` blocks. The `block` bits of layouts distribute tiles over the blocks. Scalars
-are equal in all blocks, and each block has its own shared memory. In a thread-level kernel (`func.attrs.block`) there are no
-tiles, and each block runs its own threads.
+are equal in all blocks unless they depend on the block's rank (`weft.analysis.apart`), and each block has its own shared
+memory. In a thread-level kernel (`func.attrs.block`) there are no tiles, and each block runs its own threads.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ WAITS = (Effect("sync", "cluster", order="acquire"),)
 
 @op("cluster.rank")
 def rank() -> Type:
-    """Rank of the executing block in its cluster. In tile IR only thread-level kernels have it: scalars of others are equal in
-    all blocks."""
+    """Rank of the executing block in its cluster."""
     return ScalarType(int32)
 
 

@@ -15,6 +15,7 @@ from weft.ir.core import Func
 from weft.ir.verify import verify
 from weft.passes.check.accumulators import check_accumulators, check_moves
 from weft.passes.check.alignment import check_alignment
+from weft.passes.check.apart import check_apart
 from weft.passes.check.blocks import check_blocks_of_threads
 from weft.passes.check.clusters import check_blocks
 from weft.passes.dce import dce
@@ -66,6 +67,7 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("check_partitions", lambda f: check_partitions(f, target)),
             ("check_blocks", _check_blocks),
             ("exchange_blocks", exchange_blocks),
+            ("check_apart", check_apart),
             ("meet_partitions", meet_partitions),
             ("overlap_products", lambda f: _by_author(f, overlap_products)),
             ("allocate_shared", lambda f: allocate_shared(f, target)),

@@ -1,4 +1,4 @@
-"""Predicates that select one block of a cluster for operations that a program executes once.
+"""Predicates that select one block of a cluster for operations that a program executes once (`weft.analysis.apart`).
 
     tma.store %desc, %t    -->    control.if (rank & 2 == 0) { tma.store ... }      blocks 0 and 2 hold the same data
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from weft.ir.core import Value
+from weft.ir.core import Op, Value
 from weft.ir.types import int32
 from weft.layout import LinearLayout
 from weft.layout.cluster import copies
@@ -33,6 +33,18 @@ def in_first(lo: Lowering, bits: int = -1, chosen: int = 0) -> Value | None:
         return lo.emit(arith.cmp, number, lo.constant(chosen, int32), predicate="eq")
 
 
+def acting(lo: Lowering, bits: int = -1) -> Value | None:
+    """`in_first` for what one block does for all whose rank differs in these bits: None if each block does it for itself."""
+    return None if lo.acts_alone else in_first(lo, bits)
+
+
+def sending(lo: Lowering, op: Op, sharing: int) -> Value | None:
+    """The predicate of the block that sends to all whose rank differs in the bits `sharing`: the operation's `sender`, or each
+    block that reaches it under a condition that differs between them."""
+    sender = int(op.attrs.get("sender", 0))
+    return None if op in lo.apart.under and not sender else in_first(lo, sharing, sender)
+
+
 def both(lo: Lowering, first: Value | None, second: Value | None) -> Value | None:
     """The conjunction of two predicates that are computed at the entry. None is true."""
     if first is None or second is None:
@@ -43,7 +55,7 @@ def both(lo: Lowering, first: Value | None, second: Value | None) -> Value | Non
 
 def owns_first(lo: Lowering, linear: LinearLayout) -> Value | None:
     """The predicate that selects one thread of all blocks for each element of a tile, or None if every thread is selected."""
-    return both(lo, lo.owns(linear), in_first(lo, copies(linear, lo.num_ctas)))
+    return both(lo, lo.owns(linear), acting(lo, copies(linear, lo.num_ctas)))
 
 
 @contextmanager

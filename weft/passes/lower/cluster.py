@@ -16,7 +16,7 @@ from weft.ir.core import Value
 from weft.layout.convert.across import ClusterRoundTrip
 from weft.layout.shared.vectors import VectorAccess
 from weft.ops import cluster, shared
-from weft.passes.lower.blocks import both, in_first
+from weft.passes.lower.blocks import acting, both
 from weft.passes.lower.exchange import allocate
 from weft.passes.lower.handles import view
 from weft.passes.lower.state import Lowering
@@ -71,4 +71,4 @@ def active(lo: Lowering, access: VectorAccess, block_bits: int) -> Value | None:
     own = len(access.warp_bases) - block_bits
     within = lo.has_clear(access.lane_mask, access.warp_mask & (1 << own) - 1)
     blocks = access.warp_mask >> own
-    return both(lo, within, in_first(lo, blocks) if blocks else None)
+    return both(lo, within, acting(lo, blocks) if blocks else None)

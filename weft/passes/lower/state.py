@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.analysis.accumulators import accumulators, alone, left_in_flight
+from weft.analysis.apart import apart
 from weft.analysis.facts import ValueFacts, congruence, facts
 from weft.analysis.facts.congruence import exactly, multiple_of, power_of_two_part
 from weft.analysis.facts.scalar import Scalar
@@ -30,8 +31,8 @@ class Lowering(Scalars):
     """Rewrites tile operations one by one. Scalars map to scalars (`env`), tiles to forms (`forms`)."""
 
     __slots__ = (
-        "_facts", "_gathers", "_scopes", "accumulators", "alone", "default", "forms", "handles", "left_in_flight", "roots",
-        "rules", "target", "tensor_memory", "two_ctas", "used", "views", "widths", "workspace",
+        "_facts", "_gathers", "_scopes", "accumulators", "acts_alone", "alone", "apart", "default", "forms", "handles",
+        "left_in_flight", "roots", "rules", "target", "tensor_memory", "two_ctas", "used", "views", "widths", "workspace",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -55,6 +56,9 @@ class Lowering(Scalars):
         self._scopes: dict[Value, Scope] = {}
         self._gathers: dict[Value, tuple[Value, Table]] = {}
         self.two_ctas = func.attrs.two_ctas
+        self.apart = apart(func)
+        # Whether each block of a cluster executes the operation at hand for itself.
+        self.acts_alone = False
 
     # Driving.
 
@@ -75,6 +79,7 @@ class Lowering(Scalars):
     def copy_op(self, op: Op) -> None:
         """Lower one operation by its rule. Without a rule, an operation on tiles is elementwise, and any other is copied."""
         self.loc = op.loc
+        self.acts_alone = op in self.apart.each
         rule = self.rules.get(op.kind)
         if rule is not None:
             rule(self, op)

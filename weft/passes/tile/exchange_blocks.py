@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.analysis.apart import apart
 from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import ScalarType, TileType
@@ -42,11 +43,11 @@ def exchange_blocks(func: Func) -> Func:
     ):
         return func
     used = {value for op in walk(func.body) for value in op.uses}
-    warps = dict(run_by(func))
+    warps, alone = dict(run_by(func)), apart(func).each
 
     def rule(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         if op.kind in _ATOMICS:
-            return _atomic(out, op, operands, blocks, warps[op]) if op.result in used else None
+            return _atomic(out, op, operands, blocks, warps[op]) if op.result in used and op not in alone else None
         rewrite = _REWRITES.get(op.kind)
         return None if rewrite is None else rewrite(out, op, operands)
 

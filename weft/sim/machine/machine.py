@@ -7,6 +7,7 @@ from math import prod
 from random import Random
 from typing import Literal
 
+from weft.analysis.apart import TOGETHER, apart
 from weft.analysis.steering import NOTHING, steering_of
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import SharedArrayType, SharedType
@@ -29,9 +30,9 @@ class Machine:
     """The state that all blocks of one launch share."""
 
     __slots__ = (
-        "_codes", "blocks", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "pending",
-        "plain", "races", "random", "report", "schedule", "seed", "steering", "target", "tasks", "threads", "two_ctas",
-        "uninitialized",
+        "_codes", "apart", "blocks", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output",
+        "pending", "plain", "races", "random", "report", "schedule", "seed", "steering", "target", "tasks", "threads",
+        "two_ctas", "uninitialized",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +66,8 @@ class Machine:
         self.uninitialized: Uninitialized = uninitialized
         self.granule, self.tasks = _shared_granule(func), _task_count(func)
         self.blocks = func.attrs.num_ctas
+        # Which operations each block of a cluster executes for itself; lowered operations say who executes them.
+        self.apart = TOGETHER if self.lowered else apart(func)
         # True if blocks work in pairs and the even block issues the MMAs of both (`.cta_group::2`).
         self.two_ctas = func.attrs.two_ctas
         # True if there is one task, and only threads and their cp.async copies access shared memory: a barrier orders all.

@@ -312,12 +312,27 @@ class Task:
         """A mask restricted to active elements that the task's block holds."""
         return _both(self.under(mask), self.part(value))
 
-    def own(self, value: Value | None, mask: Array | None) -> Array | None:
-        """A mask restricted to active elements for which the task's block performs effects that happen once in the cluster: the
-        elements of which it is the lowest-ranked holder, and scalars in block 0."""
+    def acts(self, op: Op, bits: int = -1) -> bool:
+        """Whether the task's block executes an operation that one block executes for all whose rank differs in these bits, or
+        each for itself (`weft.analysis.apart`)."""
+        return self.machine.lowered or not self.rank & bits or op in self.machine.apart.each
+
+    def sends(self, op: Op, sharing: int) -> bool:
+        """Whether the task's block sends to all whose rank differs in the bits `sharing`: it is the operation's `sender`, or
+        reaches it under a condition that differs between blocks."""
+        sender = int(op.attrs.get("sender", 0))
+        divided = self.machine.lowered or (op in self.machine.apart.under and not sender)
+        return divided or self.rank & sharing == sender
+
+    def own(self, op: Op, value: Value | None, mask: Array | None) -> Array | None:
+        """A mask restricted to active elements for which the task's block performs an operation that happens once in the
+        cluster: the elements of which it is the lowest-ranked holder, and scalars in block 0. Of an operation that each block
+        executes for itself, those that it holds."""
         active = self.under(mask)
         if self.machine.blocks == 1 or self.machine.lowered or value is None:
             return active
+        if op in self.machine.apart.each:
+            return self.held(value, mask)
         if not isinstance(value.type, TileType) or value.type.linear is None:
             return active if self.rank == 0 else np.bool_(False)
         owned = own_part_of(value.type.linear, self.rank, self.machine.blocks)

@@ -69,7 +69,7 @@ class Request:
         # Every block of the cluster executes thread-level and lowered operations itself.
         of_tiles = self.op.kind.stage == "tile"
         once = of_tiles and any(effect.kind == "write" and effect.space == "global" for effect in self.op.effects)
-        return self.task.own(self.pointer, mask) if once else self.task.held(self.pointer, mask)
+        return self.task.own(self.op, self.pointer, mask) if once else self.task.held(self.pointer, mask)
 
     @property
     def heap(self) -> Heap:

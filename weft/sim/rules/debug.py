@@ -30,11 +30,11 @@ def _print(task: Task, op: Op, *values: Data) -> None:
         return
     prefix, count = op.attrs["prefix"], len(values) - op.attrs["coordinates"]
     if not values:
-        if not task.rank:
+        if task.acts(op):
             task.machine.print(f"{_place(task.pid, ())} {prefix}")
         return
     tiles = (value for value in op.uses if isinstance(value.type, TileType))
-    mine = task.own(next(tiles, op.operands[0]), None)
+    mine = task.own(op, next(tiles, op.operands[0]), None)
     arrays = np.broadcast_arrays(*[data.array for data in values], *([] if mine is None else [mine]))
     active = np.ones(arrays[0].shape, bool) if mine is None else arrays[-1]
     kinds = [value.type.element for value in op.uses]
@@ -53,8 +53,6 @@ def _is_scalar(task: Task, shape: tuple[int, ...]) -> bool:
 
 
 def _print_by_threads(task: Task, op: Op, values: Sequence[Data]) -> None:
-    if task.rank:
-        return
     kinds = [value.type.element for value in op.uses]
     threads = range(task.threads) if task.active is None else np.flatnonzero(task.active).tolist()
     for number in threads:

@@ -19,7 +19,7 @@ from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.views import contiguous
 from weft.ops import shared
 from weft.sim.machine.data import Array, Data, Mark, arange, moved, where
-from weft.sim.machine.hardware import linear_of, own_part_of, owners_of, part_of, readers_of
+from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.memory import places
 from weft.sim.memory.global_access import COMBINE
@@ -188,10 +188,11 @@ def _read_blocks(task: Task, op: Op, handle: Handle, coordinates: tuple[Array, .
 def _write_blocks(
     task: Task, op: Op, handle: Handle, coordinates: tuple[Array, ...], layout: LinearLayout, value: Data
 ) -> None:
-    """Write elements to all copies in the memory of blocks: those of which this block is the first that holds them."""
+    """Write elements to all copies in the memory of blocks: those that the block holds and writes for all."""
     type, shape = shared_type(op.operands[0]), np.shape(coordinates[0])
-    part, threads = own_part_of(layout, task.rank, task.machine.blocks), owners_of(layout, task.rank)
-    held = np.ones(shape, bool) if part is None else part.reshape(shape)
+    threads = owners_of(layout, task.rank)
+    part = task.own(op, op.operands[1], None)
+    held = np.ones(shape, bool) if part is None else np.broadcast_to(part, shape)
     bits = task.machine.blocks.bit_length() - 1
     for copy in homes(type.layout.to_linear(type.alloc_shape), bits).copies:
         for block, place in places.in_blocks(task, type, handle, coordinates, held, threads, copy):

@@ -11,18 +11,18 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType
 from weft.ops import debug, regs
 from weft.ops.check import linear_of
-from weft.passes.lower.blocks import both, in_first, owns_first, where
+from weft.passes.lower.blocks import acting, both, owns_first, where
 from weft.passes.lower.placement import owned
 from weft.passes.lower.state import Lowering, LowerRule
 
 
 def print_(lo: Lowering, op: Op) -> None:
     """Each element's owner prints it with its coordinates. Thread 0 prints scalars; in a kernel with an explicit thread block
-    each thread prints its own."""
+    each thread of each block prints its own."""
     operands = op.uses
     tiles = [value for value in operands if isinstance(value.type, TileType)]
     if not tiles:
-        owner = in_first(lo) if lo.source.attrs.block is not None else both(lo, lo.first_thread(), in_first(lo))
+        owner = None if lo.source.attrs.block is not None else both(lo, lo.first_thread(), acting(lo))
         _only_where(lo, owner, [lo.scalar(v) for v in operands], op, 0)
         return
     linear = linear_of(tiles[0])

@@ -11,7 +11,7 @@ from weft.ir.types import ScalarType, TileType, int64
 from weft.ops import arith, memory, regs
 from weft.ops.check import linear_of, pointer_of
 from weft.ops.regs import Table
-from weft.passes.lower.blocks import both, in_first, owns_first
+from weft.passes.lower.blocks import acting, both, owns_first
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
 from weft.passes.lower.forms import Array, Form, Splat, sum_strides
 from weft.passes.lower.placement import leaders, owned
@@ -47,9 +47,9 @@ def _scalar_owner(lo: Lowering, op: Op) -> Value | None:
 
 
 def _owner(lo: Lowering, op: Op, ptr: Value) -> Value | None:
-    """The predicate of the thread that performs a write or atomic at an address for the whole program."""
+    """The predicate of the thread that performs a write or atomic at an address for the whole program, or for its block."""
     if isinstance(ptr.type, ScalarType):
-        return both(lo, _scalar_owner(lo, op), in_first(lo))
+        return both(lo, _scalar_owner(lo, op), acting(lo))
     return owns_first(lo, linear_of(ptr))
 
 

@@ -329,7 +329,7 @@ def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> li
 def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place) -> None:
     """Load to the executing block. With "multicast", one of the blocks that hold the same data issues the load for all."""
     shared = receivers(_linear(op), task.machine.blocks) if op.attrs["multicast"] else 0
-    if task.rank & shared != op.attrs.get("sender", 0):
+    if not task.sends(op, shared):
         return
     places.check_bounds(task, op, handle, place, request.map.element, "copies into")
     for rank in range(task.machine.blocks):
@@ -369,7 +369,7 @@ def _reduce(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> No
 
 
 def _store_block(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequence[Data], kind: str | None) -> None:
-    if task.rank & copies(_linear(op), task.machine.blocks):
+    if not task.acts(op, copies(_linear(op), task.machine.blocks)):
         return
     place = _place(task, op, handle)
     request = Request(

@@ -40,7 +40,7 @@ def _gather(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: D
     if holds(task, op, pred):
         t = shared_type(op.operands[2])
         sharing = receivers(t.layout.to_linear(t.shape), task.machine.blocks) if op.attrs["multicast"] else 0
-        if not task.rank & sharing:
+        if task.sends(op, sharing):
             _start_gather(task, op, desc, bar, handle, _tile(task, op, desc, op.operands[2], handle, *at), sharing)
 
 
@@ -53,7 +53,7 @@ def _gather4(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: 
 @rule(tma.scatter)
 def _scatter(task: Task, op: Op, desc: Data, handle: Handle, *at: Data) -> None:
     type = shared_type(op.operands[1])
-    if not task.rank & copies(type.layout.to_linear(type.shape), task.machine.blocks):
+    if task.acts(op, copies(type.layout.to_linear(type.shape), task.machine.blocks)):
         _start_scatter(task, op, desc, handle, _tile(task, op, desc, op.operands[1], handle, *at))
 
 
@@ -68,7 +68,7 @@ def _start_gather(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, r
     request = Request(task, op, desc, coordinates, "reads", mine=place.mine)
     places.check_bounds(task, op, handle, place, request.map.element, "copies into")
     for rank in range(task.machine.blocks):
-        if rank & ~sharing == task.rank:
+        if rank & ~sharing == task.rank & ~sharing:
             bring(task, op, request, bar, handle, place, peer(task, op, rank))
 
 

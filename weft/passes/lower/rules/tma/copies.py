@@ -17,7 +17,7 @@ from weft.layout import LinearLayout, NVMMASharedLayout
 from weft.layout.cluster import block_bases, copies, receivers
 from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
-from weft.passes.lower.blocks import in_first, where
+from weft.passes.lower.blocks import acting, sending, where
 from weft.passes.lower.handles import slice_of, view
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.state import Lowering, LowerRule
@@ -68,7 +68,7 @@ def load(lo: Lowering, op: Op) -> None:
     desc, bar, handle, pred, *coords = op.operands
     sharing = receivers(_linear(op), lo.num_ctas) if op.attrs["multicast"] else 0
     attrs["multicast"] = bool(sharing)
-    with where(lo, in_first(lo, sharing, op.attrs.get("sender", 0))):
+    with where(lo, sending(lo, op, sharing)):
         lo.emit(
             op.kind, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred), *_coordinates(lo, op, coords),
             **attrs,
@@ -79,7 +79,7 @@ def store(lo: Lowering, op: Op) -> None:
     """One TMA store per box, all in one bulk group. If several blocks hold the same data, the first of them stores it."""
     attrs = _attrs(lo, op)
     desc, handle, *coords = op.operands
-    with where(lo, in_first(lo, copies(_linear(op), lo.num_ctas))):
+    with where(lo, acting(lo, copies(_linear(op), lo.num_ctas))):
         lo.emit(op.kind, lo.scalar(desc), view(lo, handle), *_coordinates(lo, op, coords), **attrs)
 
 

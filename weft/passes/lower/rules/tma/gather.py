@@ -20,7 +20,7 @@ from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
 from weft.ops.check import linear_of
 from weft.ops.regs import Table
-from weft.passes.lower.blocks import in_first, where
+from weft.passes.lower.blocks import acting, sending, where
 from weft.passes.lower.handles import slice_of, type_of, view
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.rules.tile.convert import converted
@@ -91,7 +91,7 @@ def gather(lo: Lowering, op: Op) -> None:
     t = type_of(handle)
     sharing = receivers(t.layout.to_linear(t.shape), lo.num_ctas) if op.attrs["multicast"] else 0
     whole, first = _rows(lo, op, desc, handle, rows), _column(lo, desc, handle, column)
-    with where(lo, in_first(lo, sharing)):
+    with where(lo, sending(lo, op, sharing)):
         lo.emit(
             tma.gather4, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred), whole, first,
             steps=_steps(lo, desc, handle), receivers=sharing,
@@ -105,7 +105,7 @@ def scatter(lo: Lowering, op: Op) -> None:
     desc, handle, rows, column = op.uses
     whole = _rows(lo, op, desc, handle, rows)
     t = type_of(handle)
-    with where(lo, in_first(lo, copies(t.layout.to_linear(t.shape), lo.num_ctas))):
+    with where(lo, acting(lo, copies(t.layout.to_linear(t.shape), lo.num_ctas))):
         lo.emit(
             tma.scatter4, lo.scalar(desc), view(lo, handle), whole, _column(lo, desc, handle, column),
             steps=_steps(lo, desc, handle),
