@@ -65,7 +65,6 @@ AT_HOME["weft/views/host_arithmetic.py"] = {"numpy"}
 NAMES_WHILE = {
     "weft/analysis/flow.py": "describes it",
     "weft/analysis/facts/rules/control.py": "lists the operations whose facts come along edges",
-    "weft/analysis/scopes.py": "reports the line of its condition",
     "weft/cuda/rules/control.py": "spells it in C",
     "weft/lang/loops.py": "builds it",
     "weft/passes/dce.py": "keeps it, for it may never end",
