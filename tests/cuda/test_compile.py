@@ -215,6 +215,26 @@ def test_atomics(arch):
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("debug", [False, True])
+def test_polls(arch, debug):
+    dtypes = [int16, uint16, int32, uint32, int64, uint64]
+    k = arguments(dtypes)
+    k.attrs["debug"] = debug
+    flag = k.emit(arith.cmp, k.thread(), k.params[-1], predicate="lt")
+    for dtype, order, scope in zip(
+        dtypes, itertools.cycle(("relaxed", "acquire")), itertools.cycle(("cta", "gpu", "sys"))
+    ):
+        value = k.number(3, dtype, 2)
+        ptr = k.emit(regs.concat, *[k.emit(memory.addptr, parameter(k, dtype), k.number(i)) for i in range(2)])
+        for mask in (None, k.emit(regs.splat, flag, count=2)):
+            for timeout in (None, k.number(100, int64)):
+                met = k.emit(memory.poll_regs, ptr, value, mask, timeout, order=order, scope=scope)
+                met = k.emit(arith.cast, met, dtype=dtype)
+                k.emit(memory.store_regs, ptr, met, None, offsets=((0, 0),), registers=((0,), (1,)), vec=1)
+    assert compiled(k.done(), arch).n_regs > 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_registers_and_shuffles(arch):
     k = arguments(DTYPES)
     thread = k.thread()

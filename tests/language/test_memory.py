@@ -218,6 +218,33 @@ def test_types_that_atomics_refuse(kernel, kind, element):
     assert element.name in found.text
 
 
+def test_a_poll(kernel):
+    met = gl.atomic_poll(kernel.pointer(gl.int32), 3)
+    assert met.dtype == gl.int1 and met.is_scalar
+    op = kernel.last("memory.poll")
+    assert op.attrs == {"order": "acquire", "scope": "gpu"} and op.operand("timeout") is None
+    met = gl.atomic_poll(addresses(kernel, gl.int64), kernel.tile(gl.int64), sem="relaxed", scope="sys", timeout_ns=5)
+    assert met.dtype == gl.int1 and met.shape == [128]
+    op = kernel.last("memory.poll")
+    assert op.attrs == {"order": "relaxed", "scope": "sys"} and op.operand("timeout") is not None
+
+
+def test_what_a_poll_refuses(kernel):
+    with mistake("language-poll-order") as found:
+        gl.atomic_poll(kernel.pointer(gl.int32), 1, sem="release")
+    assert "'relaxed' or 'acquire'" in found.text
+    for timeout in (-1, 1.5, "1 s", True, 1 << 63):
+        with mistake("language-poll-timeout"):
+            gl.atomic_poll(kernel.pointer(gl.int32), 1, timeout_ns=timeout)
+    for element in (gl.float32, gl.int8):
+        with mistake("language-atomic-type"):
+            gl.atomic_poll(kernel.pointer(element), 1)
+    with mistake("language-pointer-needed"):
+        gl.atomic_poll(3, 1)
+    with mistake("language-tile-at-scalar"):
+        gl.atomic_poll(kernel.pointer(gl.int64), kernel.tile(gl.int64))
+
+
 def test_compare_and_swap(kernel):
     old = gl.atomic_cas(addresses(kernel, gl.int32), 0, kernel.tile(gl.int64))
     assert old.dtype == gl.int32

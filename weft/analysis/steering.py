@@ -19,13 +19,15 @@ from typing import Any
 from weft.analysis.flow import STRUCTURED, Edge, Values, decides
 from weft.ir.core import Effect, Func, Op, Region, Value, walk
 from weft.ir.types import DType
-from weft.ops import control
+from weft.ops import control, memory
 
 Bits = int
 """A bit set of strong reads by number. During the analysis the bits above them stand for the kernel's pointer parameters."""
 ANYWHERE = "global"
 """Stands for a parameter: global memory through a pointer of unknown origin."""
-STORED = ("value", "compare", "other")
+POLLS = (memory.poll, memory.poll_regs)
+"""Reads that wait for a value."""
+STORED = ("value", "compare", "other", "expected", "timeout")
 """Operands that are data, not part of an address or mask."""
 
 
@@ -157,6 +159,9 @@ class _Flow(Values[Bits, Bits]):
                 bits |= self.memory.get(ANYWHERE, 0)
         if op in self.readers:
             bits |= 1 << self.readers[op]
+            if op.kind in POLLS and op.operand("timeout") is None:
+                # What follows such a poll runs because of the value that has ended it.
+                self.note(self.decided, op, 1 << self.readers[op])
         self.known.update(dict.fromkeys(op.results, bits))
         if any(effect.space == "global" for effect in op.effects):
             named = [value for name, value in _named(op) if name not in STORED]

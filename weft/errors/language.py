@@ -297,6 +297,19 @@ ATOMIC_ORDER = row(
     "use one of {known}",
 )
 
+POLL_ORDER = row(
+    "language-poll-order",
+    CompilationError,
+    "a poll has no sem {got}",
+    "use {known}: a poll only reads; the store that it waits for releases",
+)
+POLL_TIMEOUT = row(
+    "language-poll-timeout",
+    CompilationError,
+    "a timeout is a number of nanoseconds, at least 0, but got {got}",
+    "pass an integer, as in timeout_ns=1_000_000, or leave it out to wait without a limit",
+)
+
 # Programs, hints, messages
 
 GRID_AXIS = row(

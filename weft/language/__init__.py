@@ -32,6 +32,7 @@ from weft.language.atomics import (
     atomic_max,
     atomic_min,
     atomic_or,
+    atomic_poll,
     atomic_xchg,
     atomic_xor,
 )  # fmt: skip
@@ -229,7 +230,7 @@ __all__ = [
     "allocate_shared_memory", "bank_conflicts", "nvidia", "shared_memory_descriptor", "shared_memory_descriptor_type",
     # Making tiles, memory
     "arange", "full", "full_like", "zeros", "zeros_like", "load", "store", "atomic_add", "atomic_and", "atomic_cas",
-    "atomic_max", "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor",
+    "atomic_max", "atomic_min", "atomic_or", "atomic_poll", "atomic_xchg", "atomic_xor",
     # Arithmetic and logic
     "PropagateNan", "add", "cdiv", "clamp", "floordiv", "maximum", "minimum", "mod", "mul", "negative", "next_power_of_2",
     "sub", "truediv", "logical_and", "logical_not", "logical_or", "where",

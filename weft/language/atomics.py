@@ -1,13 +1,13 @@
-"""Atomic read-modify-write on global memory, and, through views, on shared memory."""
+"""Atomic read-modify-write on global memory, and, through views, on shared memory; and polling of global memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast, get_args
+from typing import Any, TypeAlias, TypeGuard, cast, get_args
 
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import thread as thread_errors
-from weft.ir.types import DType
+from weft.ir.types import DType, int64
 from weft.language.access_order import check_scope, element_inside
 from weft.language.advice import one_element
 from weft.language.broadcast import fit
@@ -18,15 +18,15 @@ from weft.language.marks import builtin
 from weft.language.memory import check_pointer, pointer_form
 from weft.language.places import loaded, one_register
 from weft.language.promote import place, place_mask
+from weft.language.runtime_value import describe
+from weft.language.scalars import is_integer_scalar
 from weft.language.storages import GlobalStorage, KernelStorage
 from weft.language.tensor import apply, tensor
 from weft.ops import memory
-from weft.ops.memory import Atomic, MemoryOrder, MemoryScope
+from weft.ops.memory import Atomic, MemoryOrder, MemoryScope, PollOrder
+from weft.views import LayoutTensor
 
-if TYPE_CHECKING:
-    from weft.views import LayoutTensor
-
-Address: TypeAlias = "tensor | LayoutTensor"
+Address: TypeAlias = tensor | LayoutTensor
 """The address of an atomic operation: a scalar or a tile of pointers, or a one-element view."""
 
 
@@ -114,6 +114,58 @@ def atomic_cas(pointer: Address, cmp: Any, val: Any, sem: str | None = None, sco
         own = [None if x is None else one_register(x) for x in (address, *values, inside)]
         return loaded(apply(memory.atomic_cas_regs, *own, order=order, scope=reach))
     return apply(memory.atomic_cas, fit(address, form), *values, order=order, scope=reach)
+
+
+@builtin
+def atomic_poll(
+    pointer: Address, expected_value: Any, sem: str | None = None, scope: str | None = None, timeout_ns: Any = None
+) -> tensor:
+    """Wait until memory at `pointer` equals `expected_value`; returns True, or False where `timeout_ns` has passed before.
+
+    `pointer` is the address of an integer of 16, 32 or 64 bits, or a tile of such addresses. One thread per element spins on
+    relaxed loads, and the other threads of the program wait for it: that is faster than a loop around `gl.load(sem="acquire")`.
+    When it has seen the value, one fence acquires what was published with it. `sem` is acquire (the default) or relaxed,
+    `scope` cta, cluster, gpu (the default) or sys. `timeout_ns`, an integer known at compile time or at run time, is measured
+    by the global timer; with 0 memory is read once. Where it has passed, the result is False, and nothing is acquired.
+
+    In a kernel that is launched with `block=`, each thread polls a scalar address for itself. A one-element view in global
+    memory stands for its address; beyond its bounds the result is False. Wait only for programs that are certain to run: those
+    that took a lower ticket from an atomic counter (a program with a lower `program_id` may start later).
+
+    A debug build stops a poll without a timeout after 2 seconds, with a message. PTX ISA, "Release and Acquire Patterns".
+    Raises CompilationError: language-pointer-needed, language-atomic-type, language-poll-order, language-poll-timeout, and for
+    views thread-atomic-view.
+    """
+    inside: tensor | None = None
+    if each := _is_view(pointer):
+        storage, offset, inside = _element("atomic_poll", pointer)
+        pointer = storage.address(offset)
+    check_pointer("atomic_poll", pointer)
+    address = cast("tensor", pointer)
+    element: DType = address.dtype.element_ty
+    if not element.is_int() or element.bits not in (16, 32, 64):
+        raise fail(errors.ATOMIC_TYPE, kind="poll", dtype=element.name, allowed="integers of 16, 32 or 64 bits")
+    form = pointer_form("atomic_poll", address, expected_value)
+    orders = get_args(PollOrder)
+    if (sem or "acquire") not in orders:
+        raise fail(errors.POLL_ORDER, got=repr(sem), known=" or ".join(map(repr, orders)))
+    attrs = {"order": sem or "acquire", "scope": _scope(scope)}
+    timeout = _timeout(timeout_ns)
+    expected = place(expected_value, element, form)
+    if form is None and (each or by_threads()):
+        one, value = one_register(address), one_register(expected)
+        return loaded(apply(memory.poll_regs, one, value, inside, timeout, **attrs))
+    return apply(memory.poll, fit(address, form), expected, timeout, **attrs)
+
+
+def _timeout(nanoseconds: Any) -> tensor | None:
+    """A timeout as an int64 scalar; None for none. Raises language-poll-timeout."""
+    if nanoseconds is None:
+        return None
+    known = isinstance(nanoseconds, int) and not isinstance(nanoseconds, bool)
+    if (known and 0 <= nanoseconds < 1 << 63) or (isinstance(nanoseconds, tensor) and is_integer_scalar(nanoseconds)):
+        return place(nanoseconds, int64, None)
+    raise fail(errors.POLL_TIMEOUT, got=repr(nanoseconds) if known else describe(nanoseconds))
 
 
 def _modify(kind: Atomic, pointer: Any, val: Any, mask: Any, sem: str | None, scope: str | None) -> tensor:

@@ -6,8 +6,8 @@ from typing import Literal, get_args
 
 from weft.ir.core import Attrs, Effect, Laws, Order, Value
 from weft.ir.define import op, reads, writes
-from weft.ir.types import RegsType, Type, with_element
-from weft.ops.check import boolean, dtype_of, integer, pointer_of, regs, require, same_form
+from weft.ir.types import RegsType, Type, int1, int64, with_element
+from weft.ops.check import boolean, dtype_of, integer, pointer_of, regs, require, same_form, scalar
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER
 
@@ -18,6 +18,8 @@ MemoryOrder = Literal["relaxed", "acquire", "release", "acq_rel"]
 LoadOrder = Literal["", "relaxed", "acquire"]
 StoreOrder = Literal["", "relaxed", "release"]
 """The memory order of a store: none (a weak access), relaxed, or release; loads have acquire instead."""
+PollOrder = Literal["relaxed", "acquire"]
+"""The memory order of a poll that has found the expected value."""
 MemoryScope = Literal["cta", "cluster", "gpu", "sys"]
 """The scope of an order: the threads of the block, of its cluster, of the GPU, or of the system (other GPUs and the host)."""
 
@@ -104,6 +106,32 @@ def atomic_cas(
     return value.type
 
 
+def _polls(ptr: Value, expected: Value, timeout: Value | None) -> None:
+    element = pointer_of(ptr).element_ty
+    require(element == expected.type.element, "{} awaited through {}", expected.type, ptr.type)
+    require(element.is_int() and element.bits in (16, 32, 64), "a poll needs integers of 16, 32 or 64 bits")
+    require(timeout is None or timeout.type.element == int64, "a timeout is an int64 number of nanoseconds")
+
+
+def _awaits(attrs: Attrs) -> tuple[Effect, ...]:
+    return READS[attrs["order"]]
+
+
+@op("memory.poll", effects=_awaits, stage="tile", removed_by=LOWER, needs="block")
+def poll(
+    ptr: Value, expected: Value, timeout: Value | None, order: PollOrder = "acquire", scope: MemoryScope = "gpu"
+) -> Type:
+    """Read memory at `ptr` with relaxed loads until it equals `expected`, then acquire once; returns whether it did.
+
+    Every element has one thread that polls; all threads wait for it. `timeout`: a scalar, in nanoseconds, after which an
+    element that differs still gives False and acquires nothing; absent: none, and the result is True."""
+    _polls(ptr, expected, timeout)
+    same_form(ptr, expected)
+    if timeout is not None:
+        scalar(timeout)
+    return with_element(ptr.type, int1)
+
+
 # Accesses by register, for lowered IR and thread-level code; each operation has one instruction shape. Access `i` of `n` is to
 # address `ptr + offsets[0][i] + strides[0] * offsets[1][i] + ...` in elements, where `ptr` is one address per thread (a
 # scalar) or one per access (an array of n). It moves `registers[i]`, a tuple of `vec` register indices, in one instruction.
@@ -173,3 +201,16 @@ def atomic_cas_regs(
     boolean(mask)
     require(regs(ptr).count == regs(value).count == regs(compare).count, "one address per value")
     return value.type
+
+
+@op("memory.poll_regs", effects=_awaits, scope="thread")
+def poll_regs(
+    ptr: Value, expected: Value, mask: Value | None, timeout: Value | None, order: PollOrder, scope: MemoryScope
+) -> Type:
+    """Poll, register by register: each thread polls its own addresses, one after another; a masked-off one gives False."""
+    _polls(ptr, expected, timeout)
+    boolean(mask)
+    require(regs(ptr).count == regs(expected).count, "one address per value")
+    if timeout is not None:
+        scalar(timeout)
+    return RegsType(int1, regs(ptr).count)

@@ -13,7 +13,7 @@ from tests.kernels.harness import run_lowered
 from tests.sim.planted.bug import PLANTED, Planted
 from weft.errors import UserError, hazard
 
-for family in ("copies", "partitions", "programs", "threads", "clusters", "tensor"):
+for family in ("copies", "partitions", "programs", "hand_over", "threads", "clusters", "tensor"):
     import_module(f"tests.sim.planted.{family}")
 
 Run = Callable[[], tuple[np.ndarray, np.ndarray]]

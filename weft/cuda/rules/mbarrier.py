@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from weft.cuda.emitter import Emitter, Repeated, elects, emits
 from weft.cuda.rules.program import program_index
+from weft.cuda.text.polls import PATIENCE
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Inline
 from weft.cuda.text.spelling import string
 from weft.ir.core import Op, Value, walk
 from weft.ops import mbarrier
-
-PATIENCE = 2_000_000_000
-"""The time-out of waits in debug builds, in nanoseconds."""
 
 _PIECES = {
     "mbar_init": Piece(
@@ -66,9 +64,6 @@ _PIECES = {
     ),
     "mbar_poll": Piece(
         'DEV void mbar_poll(u32 bar, u32 parity) {\n  while (!mbar_test_wait(bar, parity)) asm volatile("nanosleep.u32 20;"); }'
-    ),
-    "nanoseconds": Piece(
-        'DEV u64 nanoseconds() { u64 t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }'
     ),
 }
 _WATCHED = (
@@ -192,8 +187,8 @@ def _wait_for(e: Emitter, op: Op, head: str, bar: Value, phase: Value) -> None:
             e.pieces.define(test, _PIECES[test])
         e.out.line(f"{head}{_call(e, 'mbar_wait' if newer else 'mbar_poll', e.at(bar), e.at(phase))}")
         return
-    for name in ("nanoseconds", test):
-        e.pieces.define(name, _PIECES[name])
+    e.pieces.use("nanoseconds")
+    e.pieces.define(test, _PIECES[test])
     e.pieces.define(
         "mbar_wait_watched", Piece(_WATCHED.format(patience=PATIENCE, test=test, program=program_index(e, 0)))
     )

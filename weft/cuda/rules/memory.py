@@ -1,4 +1,4 @@
-"""Global memory: addresses, vector loads and stores, atomics."""
+"""Global memory: addresses, vector loads and stores, atomics, polls."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from weft.cuda.emitter import Emitter, emits, spells
 from weft.cuda.text import accesses as access
-from weft.cuda.text import atomics
+from weft.cuda.text import atomics, polls
 from weft.cuda.text.accesses import AccessFunction, Masked
 from weft.cuda.text.refs import Index, Variable
-from weft.cuda.text.spelling import c_type
+from weft.cuda.text.spelling import c_type, string
 from weft.cuda.text.tables import IndexTable, parenthesised
 from weft.errors import fail
 from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
@@ -188,3 +188,35 @@ def _exchanged(e: Emitter, op: Op, name: str) -> None:
     """The old values of an atomic, register by register."""
 
     e.call_each(op, lambda index: f"{name}({', '.join(e.at(value, index) for value in op.uses)})")
+
+
+@emits(memory.poll_regs)
+def _poll(e: Emitter, op: Op) -> None:
+    """Each thread polls its addresses one after another, all until the same time."""
+    ptr, expected, mask, timeout = op.operands
+    assert ptr is not None and expected is not None
+    end: polls.End = "until" if timeout is not None else "watched" if e.func.attrs.debug else "never"
+    poll = polls.Poll(_pointee(op), op.attrs["order"], op.attrs["scope"], mask is not None, end)
+    name = polls.function(e, poll)
+    last: list[str] = []
+    if timeout is not None:
+        until = e.names.fresh("until")
+        e.out.statement(f"const u64 {until} = {polls.clock(e)}() + (u64){e.at(timeout)};")
+        last = [until]
+    elif poll.end == "watched":
+        last = [string(_report(op, ptr))]
+
+    def call(index: Index) -> str:
+        on = [] if mask is None else [e.at(mask, index)]
+        return f"{name}({', '.join([e.at(ptr, index), e.at(expected, index), *on, *last])})"
+
+    e.call_each(op, call)
+
+
+def _report(op: Op, ptr: Value) -> str:
+    """The message of a poll that has waited for too long."""
+    place = f"{op.loc}: " if op.loc else ""
+    text = f"{place}gl.atomic_poll has waited for {polls.PATIENCE // 10**9} s on {ptr.name or 'memory'}".replace(
+        "%", "%%"
+    )
+    return f"{text} at %p to become %lld; it holds %lld [pid (%d, %d, %d)]\n"

@@ -348,6 +348,9 @@ _SYNC = {
         "template <int ID, int THREADS> DEV void barrier_sync() {\n"
         '  asm volatile("barrier.sync %0, %1;" :: "n"(ID), "n"(THREADS) : "memory"); }'
     ),
+    "nanoseconds": Piece(
+        'DEV u64 nanoseconds() { u64 t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }'
+    ),
     "bar_sync": Piece(
         "template <int ID, int THREADS> DEV void bar_sync() {\n"
         '  asm volatile("bar.sync %0, %1;" :: "n"(ID), "n"(THREADS) : "memory"); }'

@@ -33,7 +33,7 @@ from weft.ops.control import run_by
 from weft.passes.tile.coalesce import AddressTile, coalesced, row_major
 from weft.targets import Target
 
-ACCESSES = (memory.load, memory.store, memory.atomic, memory.atomic_cas)
+ACCESSES = (memory.load, memory.store, memory.atomic, memory.atomic_cas, memory.poll)
 
 
 def resolve_layouts(func: Func, target: Target) -> Func:

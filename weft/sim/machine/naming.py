@@ -6,7 +6,7 @@ from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import TileType
 from weft.ops import async_copy, memory, thread
 
-BY_REGISTER = (memory.load_regs, memory.store_regs, memory.atomic_regs, memory.atomic_cas_regs)
+BY_REGISTER = (memory.load_regs, memory.store_regs, memory.atomic_regs, memory.atomic_cas_regs, memory.poll_regs)
 
 
 class Naming:

@@ -39,7 +39,9 @@ def run_blocks(
             turns += cluster.blocks
             live += cluster.blocks
         if not turns:
-            raise stuck(live, len(pending))
+            if not _time_out(live):
+                raise stuck(live, len(pending))
+            continue
         for block in turns:
             _advance(block, random)
             if not block.tasks:
@@ -57,6 +59,16 @@ def _can_move(task: Task) -> bool:
 
 def _ready(block: Block) -> bool:
     return any(_can_move(task) for task in block.tasks)
+
+
+def _time_out(live: list[Block]) -> bool:
+    """Nothing can run: the waits with the shortest time-out give up. Returns whether there is one."""
+    waits = [task.wait for block in live for task in block.tasks if task.wait is not None]
+    shortest = min((wait.expires for wait in waits if wait.expires is not None), default=None)
+    for wait in waits:
+        if shortest is not None and wait.expires == shortest:
+            wait.expire()
+    return shortest is not None
 
 
 def _advance(block: Block, random: Random | None) -> None:

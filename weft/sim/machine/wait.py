@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.analysis.steering import global_writers
 from weft.errors import Loc, UserError
-from weft.sim.machine.data import Data
+from weft.sim.machine.data import Array, Data
 from weft.sim.machine.machine import Machine
 from weft.sim.memory.heap import HeapAccess, Segment
 
@@ -28,6 +28,14 @@ class Wait:
     def polls(self) -> bool:
         """True for a task that could continue but yields to others."""
         return False
+
+    @property
+    def expires(self) -> int | None:
+        """The nanoseconds after which the task gives up; None if it never does."""
+        return None
+
+    def expire(self) -> None:
+        """The time is over: the task can continue."""
 
     def instead(self) -> str:
         """The fix that a deadlock report suggests for this wait."""
@@ -84,7 +92,7 @@ class MemoryWait(Wait):
         access, name = self._read, self.memory()
         if access is None or not name:
             return ""
-        held = int(self._machine.heap.read(HeapAccess(np.asarray(access.addresses.min()), access.itemsize)))
+        held = self.value(access)
         return f" for {name}, which holds {held:#x}" if access.itemsize > 4 else f" for {name}, which holds {held}"
 
     def memory(self) -> str:
@@ -119,8 +127,45 @@ class MemoryWait(Wait):
             "for want of room, cannot"
         )
 
+    def value(self, access: HeapAccess) -> int:
+        """What the memory holds now."""
+        return int(self._machine.heap.read(HeapAccess(np.asarray(access.addresses.min()), access.itemsize)))
+
     def _segment(self) -> Segment | None:
         access = self._read
         if access is None or access.addresses.size == 0:
             return None
         return self._machine.heap.segment_at(int(access.addresses.min()))
+
+
+class PollWait(MemoryWait):
+    """A task that polls memory until each element of `read` equals `wanted` (`gl.atomic_poll`), or until its time is over.
+
+    The simulator has no clock: a time-out is over when nothing else can run."""
+
+    __slots__ = ("_expires", "_wanted", "expired")
+
+    def __init__(self, loc: Loc | None, machine: Machine, read: HeapAccess, wanted: Array, expires: int | None) -> None:
+        super().__init__(loc, machine, read, stuck=True)
+        self._wanted = wanted
+        self._expires = expires
+        self.expired = False
+
+    @property
+    def expires(self) -> int | None:
+        """The time-out."""
+        return self._expires
+
+    def expire(self) -> None:
+        """The time is over."""
+        self.expired = True
+
+    def ready(self) -> bool:
+        """True if memory has changed, or the time is over."""
+        return self.expired or super().ready()
+
+    def words(self) -> str:
+        """The first element that differs, and both values."""
+        access, name = self._read, self.memory()
+        assert access is not None
+        return f" for {name} to become {int(self._wanted.ravel()[0])}; it holds {self.value(access)}" if name else ""

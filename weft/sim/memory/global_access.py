@@ -316,6 +316,33 @@ def _update(request: Request, change: Change) -> Data:
     return Data(old) if request.where is None else scattered(request, old, None, MASKED_ATOMIC)
 
 
+def awaited(request: Request, expected: Data) -> tuple[Array, Array]:
+    """The bits that a poll waits for at each active address, and whether memory holds them now."""
+    task = request.task
+    request.demand(expected, "an awaited value")
+    task.reads += 1
+    task.last_read = request.access
+    try:
+        found = request.heap.read(request.access)
+    except BadAddress:
+        raise request.fault("reads") from None
+    wanted = np.asarray(bits_of(request.values(expected)))
+    return wanted, np.asarray(found == wanted)
+
+
+def poll_ended(request: Request, met: Array) -> Data:
+    """The result of a poll that has seen the expected value where `met`; it acquires there."""
+    hit = met
+    if request.where is not None:
+        hit = np.zeros(request.shape, np.bool_)
+        hit[request.where] = met
+    races = request.task.machine.races
+    if races is not None and met.any():
+        seen = Request(request.task, request.op, Data(request.all), Data(hit))
+        _synchronise(seen, races, seen.touches(seen.heap.places(seen.access), "strong read"))
+    return Data(hit[()])
+
+
 def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
     """Release and acquire of an atomic or a strong load or store, and the race check of its accesses."""
     op, task = request.op, request.task

@@ -10,9 +10,12 @@ from weft.ir.core import Op
 from weft.ops import memory
 from weft.sim.machine.data import Array, Data, arange, moved
 from weft.sim.machine.tasks import Task
+from weft.sim.machine.wait import PollWait, Run
 from weft.sim.memory import global_access as access
 from weft.sim.memory.global_access import Request
+from weft.sim.memory.heap import HeapAccess
 from weft.sim.rule import rule
+from weft.sim.rules.control import Overtaken
 from weft.sim.rules.regs import per_thread, table_of
 
 
@@ -39,6 +42,33 @@ def _atomic(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None) -> Da
 @rule(memory.atomic_cas)
 def _atomic_cas(task: Task, op: Op, ptr: Data, compare: Data, value: Data) -> Data:
     return access.compare_and_swap(Request(task, op, _stretched(ptr, compare, value), None), compare, value)
+
+
+@rule(memory.poll)
+def _poll(task: Task, op: Op, ptr: Data, expected: Data, timeout: Data | None) -> Run:
+    return (yield from _polled(task, op, _stretched(ptr, expected), expected, None, timeout))
+
+
+def _polled(task: Task, op: Op, ptr: Data, expected: Data, mask: Data | None, timeout: Data | None) -> Run:
+    """Wait until each active element has held the expected value. Without a time-out everything after that is ordered."""
+    machine, request = task.machine, Request(task, op, ptr, mask)
+    if timeout is not None:
+        task.demand(op, timeout, "a time-out")
+    longest = None if timeout is None else int(np.max(timeout.array))
+    wanted, met = access.awaited(request, expected)
+    while not met.all() and longest != 0:
+        left = HeapAccess(np.asarray(request.access.addresses)[~met], request.access.itemsize)
+        wait = PollWait(op.loc, machine, left, wanted[~met], longest)
+        yield wait
+        if wait.expired:
+            break
+        met = met | access.awaited(request, expected)[1]
+    result = access.poll_ended(request, met)
+    if timeout is None and machine.races is not None:
+        task.clock.learned.decided(1 << machine.steering.readers[op])
+    if machine.overtakes():
+        yield Overtaken(op.loc)
+    return (result,)
 
 
 def _stretched(ptr: Data, *others: Data) -> Data:
@@ -99,3 +129,8 @@ def _atomic_regs(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None) 
 @rule(memory.atomic_cas_regs)
 def _atomic_cas_regs(task: Task, op: Op, ptr: Data, compare: Data, value: Data, mask: Data | None) -> Data:
     return access.compare_and_swap(Request(task, op, ptr, mask), compare, value)
+
+
+@rule(memory.poll_regs)
+def _poll_regs(task: Task, op: Op, ptr: Data, expected: Data, mask: Data | None, timeout: Data | None) -> Run:
+    return (yield from _polled(task, op, ptr, expected, mask, timeout))

@@ -32,5 +32,9 @@ RULES: dict[OpDef, Rule] = {
     memory.load: Rule(anything),  # the default tile rule applies: loads of equal addresses give equal values
 }
 NOTHING: dict[OpDef, str] = dict.fromkeys(
-    (memory.atomic, memory.atomic_cas, memory.load_regs, memory.atomic_regs, memory.atomic_cas_regs), "what memory held"
-)
+    (
+        memory.atomic, memory.atomic_cas, memory.load_regs, memory.atomic_regs, memory.atomic_cas_regs, memory.poll,
+        memory.poll_regs,
+    ),
+    "what memory held",
+)  # fmt: skip

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from weft.analysis.facts.congruence import MOST
 from weft.ir.core import Op, OpDef, Value
-from weft.ir.types import ScalarType, TileType, int64
-from weft.ops import arith, memory, regs
+from weft.ir.types import ScalarType, TileType, int1, int64
+from weft.ops import arith, memory, regs, sync
 from weft.ops.check import linear_of, pointer_of
 from weft.ops.regs import Table
 from weft.passes.lower.blocks import acting, both, owns_first
@@ -168,6 +168,37 @@ def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Va
     lo.define(op, Array(broadcast_from_owner(lo, old, linear_of(ptr), op.result in lo.used)))
 
 
+def poll(lo: Lowering, op: Op) -> None:
+    """One thread polls each element; the others wait for it at a barrier, behind which all may act on what was acquired.
+
+    Without a timeout the result is known. If the operands of a scalar poll diverge, each thread polls for itself."""
+    ptr, expected, timeout = op.operands
+    assert ptr is not None
+    scalar = isinstance(ptr.type, ScalarType)
+    registers = (0,) if scalar else owned(linear_of(ptr))
+    # As a scalar load, a poll is executed in every block of a cluster.
+    owner = _scalar_owner(lo, op) if scalar else lo.owns(linear_of(ptr))
+    arrays = [
+        lo.array(lo.picked(form, registers)) for v in (ptr, expected) if (form := operand_form(lo, v)) is not None
+    ]
+    on = None if owner is None else lo.emit(regs.splat, owner, count=len(registers))
+    until = None if timeout is None else lo.scalar(timeout)
+    met: Value = lo.emit(memory.poll_regs, *arrays, on, until, name=op.result.name, **op.attrs)
+    apart = scalar and owner is None
+    if timeout is not None:
+        used = op.result in lo.used and not apart
+        if scalar:
+            lo.env[op.result] = broadcast_scalar(lo, met, used)
+        else:
+            lo.define(op, Array(broadcast_from_owner(lo, met, linear_of(ptr), used)))
+    elif scalar:
+        lo.env[op.result] = lo.constant(1, int1)
+    else:
+        lo.define(op, Splat(lo.constant(1, int1), len(leaders(linear_of(ptr)))))
+    if not apart:
+        lo.emit(sync.barrier, reason="after a poll")
+
+
 def addptr(lo: Lowering, op: Op) -> None:
     """Address arithmetic: the base pointer advances; constants and strides (as int64) stay until the access."""
     if kept_scalar(lo, op):
@@ -190,4 +221,5 @@ RULES: dict[OpDef, LowerRule] = {
     memory.store: store,
     memory.atomic: atomic,
     memory.atomic_cas: atomic_cas,
+    memory.poll: poll,
 }
