@@ -243,6 +243,7 @@ def threads(out, num_warps: gl.constexpr):
     at = gl.warp_id() * 32 + gl.lane_id()
     gl.store(out + at, at * 10 + gl.warp_id())
     gl.barrier()
+    gl.schedule_barrier()
     gl.thread_barrier()
     if gl.uniform(gl.program_id(0)) == 0:
         gl.store(out + num_warps * 32, gl.num_warps())

@@ -23,7 +23,8 @@ def test_identity(kernel):
     gl.lane_id()
     gl.warp_id()
     gl.thread_barrier()
-    assert kernel.names[2:] == ["program.lane", "program.warp", "sync.barrier"]
+    gl.schedule_barrier()
+    assert kernel.names[2:] == ["program.lane", "program.warp", "sync.barrier", "sync.schedule_barrier"]
     with mistake("language-grid-axis"):
         gl.program_id(3)
     with mistake("language-constexpr-needed"):

@@ -130,6 +130,7 @@ from weft.language.program import (
     num_programs,
     num_warps,
     program_id,
+    schedule_barrier,
     static_range,
     thread_barrier,
     uniform,
@@ -213,8 +214,8 @@ __all__ = [
     "aggregate", "aggregate_replace", "constexpr", "constexpr_function",
     "must_use_result", "tensor", "to_tensor", "cast",
     # Programs
-    "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "static_range", "thread_barrier", "uniform",
-    "warp_id", "warp_specialize",
+    "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "schedule_barrier", "static_range",
+    "thread_barrier", "uniform", "warp_id", "warp_specialize",
     # Views of memory
     "AddressSpace", "ComposedLayout", "Coord", "Index", "Layout", "LayoutTensor", "LayoutTensorIter", "Swizzle", "TileTensor",
     "UNKNOWN", "col_major", "fragment", "from_fragment", "row_major", "stack_allocation",

@@ -1,4 +1,4 @@
-"""Barriers between the threads of a block, and the proxy fence."""
+"""Barriers between the threads of a block, the proxy fence, and the barrier of the instruction schedule."""
 
 from __future__ import annotations
 
@@ -43,3 +43,9 @@ def named_barrier(number: int, warps: int, arrive: bool = False) -> None:
     With `arrive` the partition arrives without waiting (bar.arrive)."""
     require(0 <= number < 16, "named barriers have numbers from 0 to 15")
     require(1 <= warps <= 32, "a block has 1 to 32 warps")
+
+
+@op("sync.schedule_barrier", effects=(Effect("read", "io"),))
+def schedule_barrier(reason: str = "") -> None:
+    """A point across which ptxas moves no instruction. It orders nothing between threads. `reason` as in `barrier`; it says why
+    `hold_waits` inserted it."""

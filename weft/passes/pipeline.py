@@ -25,6 +25,7 @@ from weft.passes.lowered.allocate_scratch import allocate_scratch
 from weft.passes.lowered.assign_registers import assign_registers
 from weft.passes.lowered.bound_blocks import bound_blocks
 from weft.passes.lowered.count_loops import count_loops
+from weft.passes.lowered.hold_waits import hold_waits
 from weft.passes.lowered.join_branches import join_branches
 from weft.passes.lowered.mark_exact import mark_exact
 from weft.passes.lowered.sort_indices import sort_indices
@@ -104,6 +105,7 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
             ("allocate_scratch", lambda f: allocate_scratch(f, target)),
             ("insert_sync", _synchronised),
             ("join_branches", join_branches),
+            ("hold_waits", hold_waits),
             ("bound_blocks", lambda f: bound_blocks(f, target)),
             ("mark_exact", mark_exact),
             ("count_loops", count_loops),

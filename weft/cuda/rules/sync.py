@@ -19,6 +19,11 @@ def _barrier(e: Emitter, op: Op) -> None:
         _at(e, "bar_sync", here.barrier, here.num_warps)
 
 
+@emits(sync.schedule_barrier)
+def _schedule_barrier(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.call('schedule_barrier')};")
+
+
 @emits(sync.warp_barrier)
 def _warp_barrier(e: Emitter, op: Op) -> None:
     e.out.line("__syncwarp();")

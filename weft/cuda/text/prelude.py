@@ -359,6 +359,9 @@ _SYNC = {
         "template <int ID, int THREADS> DEV void bar_arrive() {\n"
         '  asm volatile("bar.arrive %0, %1;" :: "n"(ID), "n"(THREADS) : "memory"); }'
     ),
+    # ptxas moves nothing across a trigger of performance monitor events, and one that selects no event does nothing. Neither
+    # `asm volatile` nor operands keep arithmetic on its side of another instruction: ptxas does not see them.
+    "schedule_barrier": Piece('DEV void schedule_barrier() { asm volatile("pmevent.mask 0;" ::: "memory"); }'),
     "fence_async": Piece('DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }'),
     "fence_async_cluster": Piece(
         'DEV void fence_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }'

@@ -5,6 +5,7 @@ kernel.py:14: barrier, as written
 kernel.py:15: barrier, as written, but it orders nothing
 kernel.py:17: arrive on empty, once by each of 4 warps
 kernel.py:21: wait for MMAs, moved behind the MMA of line 24, which accumulates in place
+kernel.py:26: schedule_barrier, inserted to keep line 23 before the wait for MMAs
 kernel.py:30: tcgen05.fence after, inserted behind mbarrier.wait, for tensor_memory.load at line 31
 """
 
@@ -22,7 +23,7 @@ from weft.passes.sync.insert_sync import unneeded
 
 Kind = Literal[
     "barrier", "fence.async", "cluster barrier", "arrive", "wait for MMAs", "tcgen05.fence before",
-    "tcgen05.fence after",
+    "tcgen05.fence after", "schedule_barrier",
 ]  # fmt: skip
 KINDS: dict[OpDef, Kind] = {
     sync.barrier: "barrier",
@@ -76,6 +77,8 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
             (bar, *_) = op.uses
             name = min(place.alloc.result.name for place in places[bar])
             found.append(Sync("arrive", op.loc, f"on {name or 'a barrier'}, once by each of {warps} warps"))
+        elif op.kind is sync.schedule_barrier:
+            found.append(Sync("schedule_barrier", op.loc, op.attrs["reason"]))
         elif op.kind is mma.warpgroup_wait and op.attrs["reason"]:
             found.append(Sync("wait for MMAs", op.loc, op.attrs["reason"]))
     return found

@@ -30,6 +30,11 @@ def _fence_async(task: Task, op: Op) -> None:
     task.clock.fence()
 
 
+@rule(sync.schedule_barrier)
+def _schedule_barrier(task: Task, op: Op) -> None:
+    """The simulator executes operations in their order anyway."""
+
+
 @rule(sync.warp_barrier)
 def _warp_barrier(task: Task, op: Op) -> None:
     """Control flow is uniform within a warp here: either all threads of a warp arrive or none."""

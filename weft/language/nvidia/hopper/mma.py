@@ -132,7 +132,8 @@ def warpgroup_mma_wait(num_outstanding: int = 0, deps: Any = None) -> Any:
     """Wait until at most the latest `num_outstanding` MMAs are in flight; returns `deps`, the accumulators, as tiles.
 
     One accumulator is returned as a tile, several as a tuple. Only the returned tiles may be read, and only if their MMAs are
-    complete. Buffers read by completed MMAs may be overwritten. Raises async-target, async-pendings, mma-wait-deps,
+    complete. Buffers read by completed MMAs may be overwritten. Arithmetic on tiles that is written between an MMA and its wait
+    runs before the wait in machine code too, so it overlaps the MMA. Raises async-target, async-pendings, mma-wait-deps,
     mma-wait-operand.
     """
     what = "warpgroup_mma_wait"
