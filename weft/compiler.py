@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import simulation, targets
 from weft.errors import Loc, PerformanceWarning, fail
-from weft.errors.launch import NVRTC_SLOW
+from weft.errors.launch import NVRTC_SLOW, PDL_NEVER_WAITS
 from weft.ir import types
 from weft.ir.core import Func, walk
 from weft.ir.text import format_func
@@ -36,6 +36,7 @@ from weft.runtime.toolchain import toolchain
 
 if TYPE_CHECKING:
     from weft import lang, sim
+    from weft.sim.memory.launches import Dependence
 
 DTYPES: dict[str, types.DType] = {
     "bool": types.int1,
@@ -102,7 +103,12 @@ class Stages:
                 from weft.passes.tile.check_overflow import check_overflow
 
                 func = check_overflow(func)
-            return tile_pipeline(func, self.target)
+            func = tile_pipeline(func, self.target)
+        from weft.ops.sync import gdc_wait
+
+        if self.request.options.launch_pdl and gdc_wait not in func.body.kinds:
+            raise fail(PDL_NEVER_WAITS, loc=func.loc, name=self.name)
+        return func
 
     @lazy
     def lowered(self) -> Func:
@@ -256,14 +262,22 @@ def simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Ma
     Under `weft.simulation.supervised` the supervisor decides how often the kernel runs. Raises `weft.errors.Hazard` for races
     and other errors that a GPU would not report, and LaunchError (launch-no-such-program).
     """
-    supervisor = simulation.supervisor()
-    if supervisor is None:
-        return _simulate(compiled, grid, arguments)
-    return supervisor(compiled.name, arguments, lambda: _simulate(compiled, grid, arguments))
-
-
-def _simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> sim.Report:
     load_module("weft.sim")
+    from weft.sim.memory.launches import launching
+
+    supervisor = simulation.supervisor()
+    with launching(compiled.request.options.launch_pdl) as dependence:
+        if supervisor is None:
+            return _simulate(compiled, grid, arguments, dependence)
+        return supervisor(compiled.name, arguments, lambda: _simulate(compiled, grid, arguments, dependence))
+
+
+def _simulate(
+    compiled: CompiledKernel,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, HostValue],
+    dependence: Dependence,
+) -> sim.Report:
     from weft import sim
 
     stages: Stages = compiled.front
@@ -283,6 +297,7 @@ def _simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: M
         hazards=way.hazards,
         order=way.order,
         keep_going=way.keep_going,
+        dependence=dependence,
     )
 
 

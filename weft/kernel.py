@@ -25,6 +25,7 @@ from weft.errors.launch import (
     MOCK_LAUNCH,
     NO_FUNCTION,
     OPTION_VALUE,
+    PDL_TARGET,
 )
 from weft.errors.location import keep_lines, lines_of
 from weft.forms import of_torch
@@ -64,10 +65,12 @@ _SYNC_MODES = ("auto", "explicit", "none")
 class JITFunction(Referenced, Method[P, R]):
     """A kernel, or a helper of kernels: made by `@weft.jit`.
 
-    `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False)` launches
+    `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False,
+    launch_pdl=False)` launches
     it and returns the `CompiledKernel`. The GPU runs it for CUDA arrays, the simulator for host arrays. With `debug`
     the GPU checks `device_assert` too, as the simulator always does; `sanitize_overflow` checks on both that the kernel's
-    integer sums, differences and products of up to 32 bits fit their type.
+    integer sums, differences and products of up to 32 bits fit their type. With `launch_pdl` the kernel may start before the
+    launch before it is complete, for which it waits by `gl.extra.cuda.gdc_wait` (programmatic dependent launch).
     A thread-level kernel is launched with `block=` instead of `num_warps`, or as `kernel[grid, block](*args)`, where `block` is
     the number of threads of a block: an int or a tuple of up to three. Arguments are arrays, views, numbers and tensor
     descriptors.
@@ -320,7 +323,7 @@ class JITFunction(Referenced, Method[P, R]):
         return checked(self.__name__, values, debug=self.debug, sync=self.sync)
 
     def _request(self, bound: Mapping[str, Any], options: Options, target: str) -> CompileRequest:
-        """What to compile. Raises LaunchError: launch-clusters, and what `specialise` raises."""
+        """What to compile. Raises LaunchError: launch-clusters, launch-pdl-target, and what `specialise` raises."""
         # A kernel that declares a launch option as a parameter gets the checked value, not the caller's spelling of it.
         declared = {name: getattr(options, name) for name in binder.COMPILE_OPTIONS}
         arguments = {
@@ -332,6 +335,8 @@ class JITFunction(Referenced, Method[P, R]):
         most = targets.get(target).max_cluster
         if options.num_ctas > most:
             raise fail(CLUSTERS, name=self.__name__, num_ctas=options.num_ctas, target=target, most=most)
+        if options.launch_pdl and not targets.get(target).has_programmatic_launch:
+            raise fail(PDL_TARGET, name=self.__name__, target=target)
         return CompileRequest(self, arguments, options, target)
 
     def _compile(self, request: CompileRequest) -> CompiledKernel:

@@ -353,6 +353,8 @@ def test_counts(function, count):
             "async_copy",
         ),
         (lambda k: fence_async_shared(), "TMA", "async_copy"),
+        (lambda k: gl.extra.cuda.gdc_wait(), "programmatic dependent launch", "leave it out"),
+        (lambda k: gl.extra.cuda.gdc_launch_dependents(), "programmatic dependent launch", "leave it out"),
         (lambda k: mbarrier.expect(bar(), 16), "mbarriers that count bytes", "async_copy.mbarrier_arrive"),
     ],
 )

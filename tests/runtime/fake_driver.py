@@ -37,7 +37,8 @@ WORKSPACE = 0x7F0000000000
 
 @dataclass(frozen=True)
 class Launched:
-    """A recorded launch: `words` holds the 64-bit slot of each parameter that the kernel takes, `cluster` counts blocks."""
+    """A recorded launch: `words` holds the 64-bit slot of each parameter that the kernel takes, `cluster` counts blocks,
+    `dependent`: it may start before the one before is complete."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -45,6 +46,7 @@ class Launched:
     stream: int
     words: tuple[int, ...]
     cluster: int = 1
+    dependent: bool = False
 
 
 class Attribute:
@@ -52,7 +54,9 @@ class Attribute:
 
     def __init__(self) -> None:
         self.id = ""
-        self.value = SimpleNamespace(clusterDim=SimpleNamespace(x=0, y=0, z=0))
+        self.value = SimpleNamespace(
+            clusterDim=SimpleNamespace(x=0, y=0, z=0), programmaticStreamSerializationAllowed=0
+        )
 
 
 class Names:
@@ -104,7 +108,10 @@ class FakeCuda:
     CUstream = int
     CUlaunchConfig = SimpleNamespace
     CUlaunchAttribute = Attribute
-    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster")
+    CUlaunchAttributeID = SimpleNamespace(
+        CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster",
+        CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="dependent",
+    )
     CUdevice_attribute = SimpleNamespace(
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
@@ -203,17 +210,27 @@ class FakeCuda:
         if self.results:
             return (self.results.pop(0),)
         shared, stream = config.sharedMemBytes, int(config.hStream)
-        self.launches.append(Launched(grid, block, shared, stream, words, _cluster_of(config)))
+        dependent = _attributes(config).get("dependent")
+        allowed = dependent is not None and dependent.programmaticStreamSerializationAllowed == 1
+        self.launches.append(Launched(grid, block, shared, stream, words, _cluster_of(config), allowed))
         return (OK,)
+
+
+def _attributes(config: Any) -> dict[str, Any]:
+    """The attributes of a launch's configuration by their names."""
+    found = {attribute.id: attribute.value for attribute in (config.attrs if config.numAttrs else ())}
+    assert len(found) == config.numAttrs
+    assert found.keys() <= {"cluster", "dependent"}
+    return found
 
 
 def _cluster_of(config: Any) -> int:
     """The blocks of a cluster, of a launch's configuration."""
-    if not config.numAttrs:
+    cluster = _attributes(config).get("cluster")
+    if cluster is None:
         return 1
-    (attribute,) = config.attrs
-    size = attribute.value.clusterDim
-    assert (attribute.id, size.y, size.z) == ("cluster", 1, 1)
+    size = cluster.clusterDim
+    assert (size.y, size.z) == (1, 1)
     return size.x
 
 

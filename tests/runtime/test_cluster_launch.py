@@ -1,4 +1,4 @@
-"""Launches of programs of several blocks: what the driver is told of their number."""
+"""Launches of programs of several blocks, and dependent launches: what the driver is told of them."""
 
 from __future__ import annotations
 
@@ -81,3 +81,13 @@ def test_more_threads_than_32_bits_count(cuda, compiler):
     with pytest.raises(LaunchError):
         scale[2**30](FakeTensor(0x1000), 1, block=(2, 4))
     assert len(cuda.launches) == launches
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_dependent_launch_is_told_to_the_driver_each_time(cuda, compiler, blocks):
+    scale = make()
+    launches = [{}, {"launch_pdl": True}, {"launch_pdl": False}] * 3
+    compiled = [scale[1](FakeTensor(0x1000), 1, num_ctas=blocks, **options) for options in launches]
+    assert [launched.dependent for launched in cuda.launches] == [False, True, False] * 3
+    assert {launched.cluster for launched in cuda.launches} == {blocks}
+    assert compiled[0] is compiled[2] is compiled[8] is not compiled[1] is compiled[7]

@@ -113,6 +113,10 @@ class GlobalRace(Hazard):
     """Two programs, or two threads of one, access the same global memory, one of them writes, and nothing orders them."""
 
 
+class DependentLaunch(Hazard):
+    """A launch with `launch_pdl=True` accesses what a launch before it may still be accessing, or never waits for it."""
+
+
 class InactiveLane(Hazard):
     """A value is read from a lane of the warp that does not participate, or does not exist."""
 
@@ -463,6 +467,20 @@ GLOBAL_FENCE = row(
     "program {program} {access} {name}[{index}] by TMA, which threads of {partition} {before}: weft has no fence for "
     "global memory",
     "use gl.load(), gl.store() or async_copy for {name} here, or write it in an earlier launch",
+)
+DEPENDENT_LAUNCH = row(
+    "hazard-dependent-launch",
+    DependentLaunch,
+    "program {program} {access} {name}[{index}] before gdc_wait, but {kernel}, which was launched before and may still be "
+    "running, {before} it",
+    "call gl.extra.cuda.gdc_wait() before this access; only what no launch of the chain writes may be read ahead of it",
+)
+DEPENDENT_NEVER_WAITS = row(
+    "hazard-dependent-never-waits",
+    DependentLaunch,
+    "{name} was launched with launch_pdl=True and ended without a gdc_wait in any of its programs: it may end before the "
+    "launches before it, and a launch after it that waits for it does not wait for them",
+    "let at least one program reach gl.extra.cuda.gdc_wait() whatever the arguments are, or leave launch_pdl out",
 )
 GLOBAL_STORE = row(
     "hazard-global-store-race",

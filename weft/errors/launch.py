@@ -155,6 +155,19 @@ ELEMENTWISE_SHAPE = row(
     "elementwise got the shape {shape} and vectors of {width}",
     "give one to three sizes of at least 0, and a width of at least 1",
 )
+PDL_TARGET = row(
+    "launch-pdl-target",
+    LaunchError,
+    "launch_pdl=True of {name} lets it start before the launch before it is complete, which {target} cannot do",
+    "leave launch_pdl out, or launch on a GPU that has programmatic dependent launch (sm_90a and later)",
+)
+PDL_NEVER_WAITS = row(
+    "launch-pdl-never-waits",
+    CompilationError,
+    "{name} is launched with launch_pdl=True, but never calls gdc_wait: it and all launches after it may run before the "
+    "launches before it are complete",
+    "call gl.extra.cuda.gdc_wait() before the first access to what earlier launches access, or leave launch_pdl out",
+)
 CLUSTERS = row(
     "launch-clusters",
     LaunchError,

@@ -80,8 +80,8 @@ class Effect:
 
     `kind`: "read" and "write" access memory. "update" modifies a barrier atomically, by the elected thread. "release" makes
     earlier accesses of all threads of the partition visible. "sync" orders accesses: in space "threads" it is a barrier of the
-    partition, in "warp" one of each warp; with `completes` a wait for accesses with that completion mechanism; with proxy
-    "async" a proxy fence.
+    partition, in "warp" one of each warp, in "grid" it is between launches; with `completes` a wait for accesses with that
+    completion mechanism; with proxy "async" a proxy fence.
 
     `operand` names the pointer or handle parameter (None: memory internal to the operation, or all memory). `space` is the
     memory space, `proxy` the proxy of the access, `completes` the completion mechanism of an asynchronous access (None:
@@ -93,7 +93,7 @@ class Effect:
     """
 
     kind: Literal["read", "write", "update", "release", "sync"]
-    space: Literal["global", "shared", "tensor", "local", "io", "threads", "warp", "cluster"]
+    space: Literal["global", "shared", "tensor", "local", "io", "threads", "warp", "cluster", "grid"]
     operand: str | None = None
     proxy: Literal["generic", "async"] = "generic"
     completes: Completion | None = None

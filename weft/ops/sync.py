@@ -1,4 +1,5 @@
-"""Barriers between the threads of a block, the proxy fence, and the barrier of the instruction schedule."""
+"""Barriers between the threads of a block, the proxy fence, the order between launches, and the barrier of the instruction
+schedule."""
 
 from __future__ import annotations
 
@@ -49,3 +50,15 @@ def named_barrier(number: int, warps: int, arrive: bool = False) -> None:
 def schedule_barrier(reason: str = "") -> None:
     """A point across which ptxas moves no instruction. It orders nothing between threads. `reason` as in `barrier`; it says why
     `hold_waits` inserted it."""
+
+
+@op("sync.gdc_wait", effects=(Effect("sync", "grid", order="acquire"),), needs="block")
+def gdc_wait() -> None:
+    """Wait until the launches that this one depends on are complete and all that they wrote is visible
+    (PTX griddepcontrol.wait). No effect in a launch without `launch_pdl=True`."""
+
+
+@op("sync.gdc_launch_dependents", effects=(Effect("sync", "grid", waits=False),), needs="block")
+def gdc_launch_dependents() -> None:
+    """This block no longer holds up the start of launches that depend on this one (PTX griddepcontrol.launch_dependents). It
+    publishes nothing."""

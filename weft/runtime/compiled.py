@@ -26,6 +26,7 @@ WARP_SIZE = 32
 class Options:
     """Launch options that change the compiled code.
 
+    `launch_pdl` changes only how it is launched, and which kernels are refused.
     `block` is the number of threads of a block in x, y and z, for thread-level kernels; `num_warps` is then their number of
     warps, the last of which may be partial.
     """
@@ -35,6 +36,7 @@ class Options:
     maxnreg: int | None = None
     debug: bool = False
     sanitize_overflow: bool = False
+    launch_pdl: bool = False
     block: tuple[int, int, int] | None = None
     sync: str = "auto"
 
@@ -302,6 +304,7 @@ class Launch(Protocol):
         stream: Any = None,
         debug: bool | None = None,
         sanitize_overflow: bool = False,
+        launch_pdl: bool = False,
         **keywords: Any,
     ) -> CompiledKernel:
         """Launch."""

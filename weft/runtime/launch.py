@@ -289,6 +289,8 @@ def configuration(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
     config.blockDimX, config.blockDimY, config.blockDimZ = compiled.threads, 1, 1
     config.sharedMemBytes, config.hStream = compiled.binary.dynamic_shared, cuda.CUstream(raw)
     attributes = [] if blocks == 1 else [_cluster_of(blocks)]
+    if compiled.request.options.launch_pdl:
+        attributes.append(_dependent())
     if attributes:
         config.attrs = attributes
     config.numAttrs = len(attributes)
@@ -302,6 +304,15 @@ def _cluster_of(blocks: int) -> Any:
     attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     size = attribute.value.clusterDim
     size.x, size.y, size.z = blocks, 1, 1
+    return attribute
+
+
+def _dependent() -> Any:
+    """The launch attribute of a kernel that may start before the launch before it is complete."""
+    cuda = driver.bindings()
+    attribute = cuda.CUlaunchAttribute()
+    attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
     return attribute
 
 

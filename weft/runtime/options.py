@@ -33,7 +33,8 @@ def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: 
             value[option] = number_of(kernel, option, value[option])
     if value["block"] is not None:
         value.update(_threads(kernel, value))
-    value["sanitize_overflow"] = truth_of(kernel, "sanitize_overflow", value["sanitize_overflow"])
+    for option in ("sanitize_overflow", "launch_pdl"):
+        value[option] = truth_of(kernel, option, value[option])
     if value["debug"] is None:
         value["debug"] = settings.current().debug if debug is None else debug
     value["debug"] = truth_of(kernel, "debug", value["debug"])

@@ -1,4 +1,4 @@
-"""Barriers of a block and of a warp, and the proxy fence."""
+"""Barriers of a block and of a warp, the proxy fence, and the order between launches."""
 
 from __future__ import annotations
 
@@ -47,3 +47,13 @@ def _at(e: Emitter, piece: str, barrier: int, warps: int) -> None:
 @emits(sync.fence_async)
 def _fence_async(e: Emitter, op: Op) -> None:
     e.out.line(f"{e.call('fence_async_cluster' if op.attrs['cluster'] else 'fence_async')};")
+
+
+@emits(sync.gdc_wait)
+def _gdc_wait(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.call('gdc_wait')};")
+
+
+@emits(sync.gdc_launch_dependents)
+def _gdc_launch_dependents(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.call('gdc_launch_dependents')};")

@@ -367,6 +367,12 @@ _SYNC = {
         'DEV void fence_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }'
     ),
     "fence_cluster": Piece('DEV void fence_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }'),
+    # The memory clobber of both keeps accesses on their side: those before the wait run beside the launches waited for, and
+    # dependents that start early take bandwidth from what stands behind their release.
+    **{
+        f"gdc_{name}": Piece(f'DEV void gdc_{name}() {{ asm volatile("griddepcontrol.{name};" ::: "memory"); }}')
+        for name in ("wait", "launch_dependents")
+    },
     "cluster_rank": Piece(
         'DEV int cluster_rank() { int rank; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }'
     ),

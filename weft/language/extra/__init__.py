@@ -1,5 +1,5 @@
 """Additional functions of the language, by module."""
 
-from weft.language.extra import libdevice
+from weft.language.extra import cuda, libdevice
 
-__all__ = ["libdevice"]
+__all__ = ["cuda", "libdevice"]

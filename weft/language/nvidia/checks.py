@@ -18,7 +18,7 @@ from weft.ops.mbarrier import blocks_sharing
 
 Feature = Literal[
     "cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "rows gathered by TMA", "fp4 spread by TMA", "clusters",
-    "cluster launch control", "mma.sync", "products of fp8", "wgmma", "tensor memory",
+    "cluster launch control", "programmatic dependent launch", "mma.sync", "products of fp8", "wgmma", "tensor memory",
 ]  # fmt: skip
 _INSTEAD: dict[Feature, str] = {
     "cp.async": "use gl.load and smem.store",
@@ -29,6 +29,7 @@ _INSTEAD: dict[Feature, str] = {
     "rows gathered by TMA": "copy rows one by one with tma.async_copy_global_to_shared, or use gl.load and gl.store",
     "fp4 spread by TMA": "copy packed bytes, through a descriptor without fp4_padded",
     "cluster launch control": "let each program do several parts, as in range(gl.program_id(0), count, gl.num_programs(0))",
+    "programmatic dependent launch": "leave it out: each launch then starts when the one before is complete",
     "products of fp8": "convert the operands with .to(gl.float16)",
 }
 _PRODUCTS: dict[Feature, str] = {
@@ -57,6 +58,7 @@ def demand(what: str, feature: Feature) -> None:
         "rows gathered by TMA": target.has_tma_gather,
         "fp4 spread by TMA": target.has_tma_fp4,
         "cluster launch control": target.has_cluster_launch_control,
+        "programmatic dependent launch": target.has_programmatic_launch,
     }
     if not has[feature]:
         product = next((text for way, text in _PRODUCTS.items() if has[way]), "use gl.dot_fma")

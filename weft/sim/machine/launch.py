@@ -25,6 +25,7 @@ from weft.sim.machine.programs import GridPrograms, Order, Pid, backwards, shuff
 from weft.sim.machine.report import Report
 from weft.sim.machine.schedule import run_blocks
 from weft.sim.memory.heap import Buffer, Heap, Segment, TensorMap, segment_of
+from weft.sim.memory.launches import Dependence
 from weft.sim.numbers import arithmetic as numbers
 from weft.targets import Target
 
@@ -58,6 +59,7 @@ def run(
     uninitialized: Uninitialized = "error",
     order: StartOrder | None = None,
     keep_going: bool = False,
+    dependence: Dependence | None = None,
 ) -> Report:
     """Run a function of the tile or the lowered stage. Its stores go to the buffers.
 
@@ -69,7 +71,8 @@ def run(
     left to claim). `order`: programs start in the order of the grid (or of `programs`), in reverse, or at random by the seed;
     None means random if there is a seed and no `programs`. Programs that may wait for each other are reordered only within
     the set that is resident together. `keep_going`: a hazard after which execution is still meaningful does not end the run
-    (`weft.sim.machine.findings`). Raises the first Hazard, or the one that ends the run.
+    (`weft.sim.machine.findings`). `dependence`: the launches that may still be running meanwhile. Raises the first Hazard, or
+    the one that ends the run.
     """
     segments: dict[int, Segment] = {}
     values = tuple(_value(func, number, argument, segments) for number, argument in enumerate(arguments))
@@ -77,6 +80,7 @@ def run(
     machine = Machine(
         func, grid, Heap(segments), target, lambda line: _print(out, line), seed=seed, hazards=hazards,
         schedule=schedule, uninitialized=uninitialized, keep_going=keep_going,
+        dependence=dependence,
     )  # fmt: skip
     order = order or ("random" if seed and programs is None else "grid")
     count = prod(grid) if programs is None else len(programs)
@@ -92,6 +96,7 @@ def run(
     with np.errstate(all="ignore"), _bar(func.name, count, progress) as advance:
         try:
             run_blocks(machine, values, seed, advance)
+            machine.dependence.finish(func, machine.races, machine.found)
         except Hazard as error:
             error.earlier = tuple(machine.found.hazards)
             raise

@@ -20,6 +20,7 @@ from weft.sim.machine.naming import Naming
 from weft.sim.machine.pending import Pending
 from weft.sim.machine.report import Report
 from weft.sim.memory.heap import Heap
+from weft.sim.memory.launches import Dependence
 from weft.sim.memory.races import Races
 from weft.targets import Target
 
@@ -30,8 +31,8 @@ class Machine:
     """The state that all blocks of one launch share."""
 
     __slots__ = (
-        "_codes", "apart", "blocks", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output",
-        "pending", "plain", "races", "random", "report", "schedule", "seed", "steering", "target", "tasks", "threads",
+        "_codes", "apart", "blocks", "dependence", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names",
+        "output", "pending", "plain", "races", "random", "report", "schedule", "seed", "steering", "target", "tasks", "threads",
         "two_ctas", "uninitialized",
     )  # fmt: skip
 
@@ -48,6 +49,7 @@ class Machine:
         schedule: Schedule | None = None,
         uninitialized: Uninitialized = "error",
         keep_going: bool = False,
+        dependence: Dependence | None = None,
     ) -> None:
         self.func = func
         self.grid = grid
@@ -74,8 +76,9 @@ class Machine:
         self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
         self.names = Naming(func)
         self.steering = steering_of(func) if hazards else NOTHING
+        self.dependence = dependence or Dependence()
         self.races = (
-            Races(heap, self.tasks, self.blocks, self.steering, self.names, self.found, self.report)
+            Races(heap, self.tasks, self.blocks, self.steering, self.names, self.found, self.report, self.dependence)
             if hazards
             else None
         )

@@ -82,7 +82,7 @@ class Cluster:
 
 class Block:
     """A block, at its rank in the cluster: its memories, mbarriers, agents and tasks, the descriptors that it made, and for
-    each address the last response of a clusterlaunchcontrol request."""
+    each address the last response of a clusterlaunchcontrol request. `released`: it has called `gdc_launch_dependents`."""
 
     __slots__ = (
         "_stores",
@@ -95,6 +95,7 @@ class Block:
         "meetings",
         "pid",
         "rank",
+        "released",
         "responses",
         "tasks",
     )
@@ -105,7 +106,7 @@ class Block:
         self.pid = cluster.pid
         self.rank = rank
         self.tasks: list[Task] = []
-        self.ended = False
+        self.ended = self.released = False
         self.agents = Agents(machine.schedule, machine.random)
         self.barriers: dict[int, Barrier] = {}
         self.responses: dict[int, Response] = {}
@@ -185,6 +186,10 @@ class Block:
         self.ended = True
         self.agents.finish()
         machine, cluster = self.machine, self.cluster
+        if not self.released:
+            # The end of all tasks follows each of their waits.
+            for clock in cluster.clocks[self.rank * machine.tasks : (self.rank + 1) * machine.tasks]:
+                machine.dependence.release(clock)
         if not machine.hazards:
             return
         if all(block.ended for block in cluster.blocks):

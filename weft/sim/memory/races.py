@@ -20,12 +20,13 @@ import numpy as np
 from weft.analysis.steering import Steering
 from weft.errors import Hazard, Row, fail, hazard
 from weft.ir.core import Op
-from weft.sim.machine.data import Array, where
+from weft.sim.machine.data import Array, arange, where
 from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.report import Report
 from weft.sim.memory.events import EventMode
 from weft.sim.memory.heap import GlobalPlace, Heap
+from weft.sim.memory.launches import Dependence
 from weft.sim.memory.published import Published
 from weft.sim.memory.tracks import (
     AGAINST,
@@ -56,6 +57,8 @@ from weft.sim.memory.verdicts import (
 )  # fmt: skip
 from weft.sim.memory.warps import is_one, of_one_warp, several
 
+WRITTEN = ("write", "atomic", "other atomic")
+"""The channels of writes."""
 UNSETTLED = np.iinfo(np.int32).max
 """In place of an event's number in its task: the completion of a copy that no release has published yet."""
 LATER = 1 << 16
@@ -66,14 +69,17 @@ class Races:
     """Checks and records all accesses of a launch to global memory."""
 
     __slots__ = (
-        "_advice", "_blocks", "_components", "_count", "_found", "_kinds", "_latest", "_names", "_of_block", "_ops",
-        "_owners", "_pids", "_positions", "_steering", "_tasks", "_tracks", "_unsettled", "_values", "heap", "published",
+        "_advice", "_blocks", "_components", "_count", "_dependence", "_found", "_kinds", "_latest", "_names", "_of_block",
+        "_ops", "_owners", "_pids", "_positions", "_steering", "_tasks", "_tracks", "_unsettled", "_values", "heap",
+        "published",
     )  # fmt: skip
 
     def __init__(
-        self, heap: Heap, tasks: int, blocks: int, steering: Steering, names: Naming, found: Findings, report: Report
+        self, heap: Heap, tasks: int, blocks: int, steering: Steering, names: Naming, found: Findings, report: Report,
+        dependence: Dependence,
     ) -> None:  # fmt: skip
         self.heap = heap
+        self._dependence = dependence
         # Tasks of a block, blocks of a program, and tasks of a program.
         self._of_block, self._blocks, self._tasks = tasks, blocks, tasks * blocks
         self._names = names
@@ -98,8 +104,11 @@ class Races:
         self.published = Published(steering, self._tasks)
 
     def touch(self, touch: Touch, bits: Array | None = None) -> None:
-        """Check an access against earlier ones and record it. `bits`: the values about to be written. Raises GlobalRace."""
+        """Check an access against earlier ones and record it. `bits`: the values about to be written. Raises GlobalRace, and
+        DependentLaunch."""
         segment = touch.place.segment
+        if self._dependence.before:
+            self._dependence.check(touch, self._found)
         tracks = self._tracks.get(segment.home)
         if tracks is None:
             tracks = self._tracks[segment.home] = Tracks(segment, touch.itemsize)
@@ -117,6 +126,37 @@ class Races:
         if touch.mode not in BY_THREADS:
             self._check_fence(touch, tracks, index)
         self._note(touch, tracks, index, self._number(touch))
+
+    def conflict(self, touch: Touch) -> tuple[int, Op, Way] | None:
+        """The first access recorded here that conflicts with one of a later launch: the number of the accessed element among
+        those of `touch`, the operation here, and the way in which it accessed it."""
+        place = touch.place
+        own, (origin, _) = place.segment, place.segment.view(touch.itemsize)
+        index = place.index if place.again is None or place.index is not None else place.again()
+        bytes_in = np.ravel(index) * touch.itemsize + (origin - own.start + own.buffer.data.ctypes.data)
+        if not bytes_in.size:
+            return None
+        low, high = int(bytes_in.min()), int(bytes_in.max()) + touch.itemsize
+        for tracks in self._tracks.values():
+            data = tracks.segment.buffer.data
+            start = data.ctypes.data
+            if high <= start or start + data.size <= low:
+                continue
+            self._catch_up(tracks)
+            inside = (bytes_in >= start) & (bytes_in + touch.itemsize <= start + data.size)
+            granules = (bytes_in[inside] - start + tracks.segment.start) // tracks.granule
+            granules = granules[:, None] - tracks.segment.start // tracks.granule
+            granules = granules + arange(max(touch.itemsize // tracks.granule, 1))
+            for channel, notes in tracks.channels.items():
+                if touch.way in WRITES or channel in WRITTEN:
+                    met = np.any(notes[granules] != 0, axis=1)
+                    if met.any():
+                        first = int(np.argmax(met))
+                        number = int(notes[granules[first]].max()) >> THREAD_BITS
+                        op = self._ops[number]
+                        assert op is not None
+                        return int(np.flatnonzero(inside)[first]), op, _way_of(op, channel)
+        return None
 
     def _catch_up(self, tracks: Tracks) -> None:
         """Record the queued reads."""

@@ -1,4 +1,4 @@
-"""Barriers of a block and of a warp, and the proxy fence."""
+"""Barriers of a block and of a warp, the proxy fence, and the order between launches."""
 
 from __future__ import annotations
 
@@ -55,3 +55,15 @@ def _named_barrier(task: Task, op: Op) -> Run:
         task.block.meetings.setdefault(number, Meeting()).arrive(task.warps, warps, task.clock.release_all())
         return ()
     return (yield from meet(task, op, number, warps, f"named barrier {number} of {warps} warps"))
+
+
+@rule(sync.gdc_wait)
+def _gdc_wait(task: Task, op: Op) -> None:
+    task.machine.dependence.wait(task.clock)
+
+
+@rule(sync.gdc_launch_dependents)
+def _gdc_launch_dependents(task: Task, op: Op) -> None:
+    if not task.block.released:
+        task.block.released = True
+        task.machine.dependence.release(task.clock)
