@@ -16,20 +16,26 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from weft.errors import Hazard, fail, hazard
-from weft.ir.core import Func, walk
+from weft.ir.core import Func, Op, walk
 from weft.ops import sync
 from weft.sim.machine.findings import Findings
 from weft.sim.memory.clocks import Clock
-from weft.sim.memory.tracks import VERBS, Touch, element_at
-
-if TYPE_CHECKING:
-    from weft.sim.memory.races import Races
+from weft.sim.memory.tracks import VERBS, Touch, Way, element_at
 
 PRIMARY = -(1 << 30)
 """The component of the clocks for the end of the launch that this one depends on. It counts to 1."""
+
+
+class Recorded(Protocol):
+    """The race detector of a launch, once it has ended."""
+
+    def conflict(self, touch: Touch) -> tuple[int, Op, Way] | None:
+        """The first recorded access that conflicts with one of a later launch: the number of the accessed element among those
+        of `touch`, the operation that was recorded, and the way in which it accessed the element."""
+        ...
 
 
 @dataclass(slots=True)
@@ -53,7 +59,7 @@ class Dependence:
         """A block lets the next launch start, or ends without having done so."""
         self.late = self.late or clock.known.get(PRIMARY, 0) > 0
 
-    def finish(self, func: Func, races: Races | None, found: Findings) -> None:
+    def finish(self, func: Func, races: Recorded | None, found: Findings) -> None:
         """The end of the launch. Raises DependentLaunch if no block of it has waited."""
         if races is not None:
             self.accesses = Accesses(func.name, races)
@@ -80,7 +86,7 @@ class Accesses:
     """A launch that has been simulated: its kernel, and its accesses to global memory."""
 
     kernel: str
-    races: Races
+    races: Recorded
 
     def meets(self, touch: Touch, found: Findings) -> bool:
         """Whether it made an access that conflicts with one of a later launch; if so, report it. Raises DependentLaunch."""

@@ -128,8 +128,7 @@ class Races:
         self._note(touch, tracks, index, self._number(touch))
 
     def conflict(self, touch: Touch) -> tuple[int, Op, Way] | None:
-        """The first access recorded here that conflicts with one of a later launch: the number of the accessed element among
-        those of `touch`, the operation here, and the way in which it accessed it."""
+        """See `weft.sim.memory.launches.Recorded`."""
         place = touch.place
         own, (origin, _) = place.segment, place.segment.view(touch.itemsize)
         index = place.index if place.again is None or place.index is not None else place.again()
