@@ -354,6 +354,16 @@ def test_program_and_promises(arch):
     assert compiled(k.done(), arch).n_regs > 0
 
 
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_dependent_launches(arch):
+    k = Kernel(("out", pointer(int32)))
+    k.emit(sync.gdc_launch_dependents)
+    k.emit(sync.gdc_wait)
+    k.store(k.params[0], k.thread())
+    ptx = compiled(k.done(), arch).ptx
+    assert 0 < ptx.index("griddepcontrol.launch_dependents") < ptx.index("griddepcontrol.wait") < ptx.index("st.global")
+
+
 def inline(k, kind, values, **attrs):
     made = k.emit(kind, *values, **attrs)
     return made if isinstance(made, tuple) else (made,)
