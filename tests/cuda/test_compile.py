@@ -359,7 +359,7 @@ def test_dependent_launches(arch):
     k = Kernel(("out", pointer(int32)))
     k.emit(sync.gdc_launch_dependents)
     k.emit(sync.gdc_wait)
-    k.store(k.params[0], k.thread())
+    k.store(k.params[0], k.emit(regs.splat, k.thread(), count=1))
     ptx = compiled(k.done(), arch).ptx
     assert 0 < ptx.index("griddepcontrol.launch_dependents") < ptx.index("griddepcontrol.wait") < ptx.index("st.global")
 

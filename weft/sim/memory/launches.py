@@ -7,8 +7,8 @@ knowing of a `gdc_wait` conflicts with any access of a launch that may still be 
 Which launches may still be running when a dependent launch starts: the one before, and those that may run beside that one until
 its first `gdc_launch_dependents`. A block that waited before it released the dependents, or that waited and never released
 them, ends the second part. Every launch waits, or is reported: otherwise its end would say nothing about the launches before
-it, and a `gdc_wait` for it nothing to those that follow. (On an H200 with driver 580 a launch that did not wait still ended after
-the one before. PTX does not promise that: "the dependent grid must use griddepcontrol.wait".)
+it, and a `gdc_wait` for it nothing to those that follow. (On an H200 with driver 580 a launch that did not wait still ended
+after the one before. PTX does not promise that: dependent grids must use griddepcontrol.wait, it says.)
 """
 
 from __future__ import annotations
