@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft import kernels, language, nvidia, runtime, testing, tune
     from weft.elementwise import elementwise
+    from weft.errors.launch import OutOfResources
     from weft.kernel import jit
     from weft.language import aggregate, cdiv, constexpr_function, must_use_result, next_power_of_2, vectorize
     from weft.language.views import (
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 _MODULES = frozenset({"kernels", "language", "nvidia", "runtime", "testing", "tune"})
 _HOMES = {
     "jit": "weft.kernel",
+    "OutOfResources": "weft.errors.launch",
     "elementwise": "weft.elementwise",
     "vectorize": "weft.language",
     "constexpr_function": "weft.language",
@@ -76,6 +78,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "__version__",
     "jit",
+    "OutOfResources",
     "constexpr_function",
     "must_use_result",
     "aggregate",

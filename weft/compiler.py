@@ -31,7 +31,7 @@ from weft.runtime.arguments import HostBuffer, joined
 from weft.runtime.compiled import Binary, CompiledKernel, CompileRequest
 from weft.runtime.descriptor import Descriptor, HostMap, parts
 from weft.runtime.function_text import digest
-from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer, Scalar, View
+from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer, Scalar, Tuple, View, constants, leaves
 from weft.runtime.toolchain import toolchain
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class Stages:
                 target=self.target,
                 num_ctas=options.num_ctas,
                 block=options.block,
+                name=self.name,
             )
 
     @lazy
@@ -160,10 +161,10 @@ class Stages:
             assert isinstance(warning, PerformanceWarning)
             warnings.warn_explicit(warning, None, loc.file, loc.line)
 
-    @property
+    @lazy
     def name(self) -> str:
         """The kernel's symbol."""
-        return self.request.fn.__name__
+        return self.request.fn.symbol(self.request.arguments)
 
     @lazy
     def reads(self) -> list[manifest.Read]:
@@ -174,9 +175,8 @@ class Stages:
     @lazy
     def is_open(self) -> bool:
         """True when the recorded reads do not cover everything that the IR depends on."""
-        known, arguments = frozenset(self.built.known), self.request.arguments.values()
-        values = [argument.value for argument in arguments if isinstance(argument, Constexpr)]
-        return self.built.opened or any(fingerprint.inert(value, known) is None for value in values)
+        known, values = frozenset(self.built.known), constants(self.request.arguments)
+        return self.built.opened or any(fingerprint.inert(value, known) is None for _, value in values)
 
     @lazy
     def ran(self) -> list[tuple[Any, tuple[Any, ...]]]:
@@ -192,7 +192,8 @@ class Stages:
     def binary(self) -> Binary:
         """Machine code with its resource usage."""
         made, taken = self.machine_code, {param.name for param in self.lowered.params}
-        own = [part for name, kind in self.request.run_time.items() for part in _parts(name, kind)]
+        listed = [leaf for argument in self.request.run_time.items() for leaf in leaves(*argument)]
+        own = [part for name, kind in listed for part in _parts(name, kind)]
         return Binary(
             made.cubin,
             made.n_regs,
@@ -334,6 +335,8 @@ def _parameter(name: str, kind: ArgumentType) -> lang.Param:
 
     if isinstance(kind, Constexpr):
         return lang.ConstexprParam(kind.value)
+    if isinstance(kind, Tuple):
+        return lang.TupleParam({called: _parameter(called, item) for called, item in kind.named(name)}, kind.form)
     dtype = DTYPES[kind.dtype]
     if isinstance(kind, Descriptor):
         type = types.DescriptorType(dtype, kind.block_shape, kind.layout, kind.mode)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from types import FunctionType, ModuleType
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from weft import targets
 from weft.errors import WeftError, fail
@@ -46,12 +47,18 @@ from weft.runtime.reference import Referenced
 from weft.runtime.shown import short
 from weft.runtime.specialise import (
     ArgumentType,
+    Constexpr,
     MockTensor,
     Pointer,
+    Specialization,
+    Tuple,
     View,
     constexpr,
+    is_constant,
     passable,
+    plain,
     specialise,
+    spread,
     stand_in,
     view_argument,
 )
@@ -77,7 +84,15 @@ class JITFunction(Referenced, Method[P, R]):
     Attributes: `fn` (the Python function), `__name__`, `params` (`weft.runtime.binder.Parameter`s), `sync`, `debug`.
     """
 
-    def __init__(self, fn: FunctionType, *, debug: bool | None, sync: str, do_not_specialize: Any = ()) -> None:
+    def __init__(
+        self,
+        fn: FunctionType,
+        *,
+        debug: bool | None,
+        sync: str,
+        do_not_specialize: Any = (),
+        naming: Callable[[Specialization], str] | None = None,
+    ) -> None:
         if not one_of(sync, *_SYNC_MODES):
             example = "sync='auto', 'explicit' or 'none'"
             raise fail(OPTION_VALUE, option="sync", value=sync, name=fn.__name__, expected="a mode", example=example)
@@ -88,6 +103,7 @@ class JITFunction(Referenced, Method[P, R]):
         self.sync = sync
         self.debug = None if debug is None else truth_of(fn.__name__, "debug", debug)
         self._do_not_specialize = several(do_not_specialize)
+        self._naming = naming
         self._launches: dict[Hashable, Launch] = {}
         self._compiled: dict[CompileRequest, CompiledKernel] = {}
         self._launchers: dict[Hashable, Launcher] = {}
@@ -156,8 +172,21 @@ class JITFunction(Referenced, Method[P, R]):
     def __repr__(self) -> str:
         return f"<kernel {self.fn.__module__}.{self.fn.__qualname__}>"
 
+    def symbol(self, arguments: Mapping[str, ArgumentType]) -> str:
+        """The name that profilers and debuggers show for the kernel compiled for these arguments.
+
+        It is the function's, or what `repr=` of the decorator makes of a `Specialization`. Raises LaunchError
+        (launch-option-value) if that is no identifier."""
+        if self._naming is None:
+            return self.__name__
+        found = self._naming(Specialization.of(arguments))
+        if not isinstance(cast("object", found), str) or not (found.isascii() and found.isidentifier()):
+            expected, example = "a function that returns a name (letters, digits, _)", "repr=lambda _: 'matmul'"
+            raise fail(OPTION_VALUE, option="repr", value=found, name=self.__name__, expected=expected, example=example)
+        return found
+
     def _made_by(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _kernel_of, (self.fn, lines_of(self.fn), self.debug, self.sync, self._do_not_specialize)
+        return _kernel_of, (self.fn, lines_of(self.fn), self.debug, self.sync, self._do_not_specialize, self._naming)
 
     def warmup(self, *args: Any, grid: Any = None, target: Any = None, **keywords: Any) -> CompiledKernel:
         """Compile for arguments of these types without launching. Needs no GPU.
@@ -237,7 +266,7 @@ class JITFunction(Referenced, Method[P, R]):
         options = self._options(given)
         size = grid.evaluate(self.__name__, programs, bound)
         grid.check_threads(self.__name__, size, options.block, options.num_ctas)
-        run_time = {p.name: bound[p.name] for p in self.params if not p.constexpr}
+        run_time = dict(spread((p.name, bound[p.name]) for p in self.params if not p.constexpr))
         device = self._device(run_time)
         if device == HOST:
             return self._simulate(size, bound, options)
@@ -248,7 +277,7 @@ class JITFunction(Referenced, Method[P, R]):
         run = launcher.run if self._repeats or key is not None else launcher.first
         if key is not None and device is not None:
             self._remember(key, run, compiled)
-        return run(size, stream, *(_raw_value(value) for value in run_time.values()))
+        return run(size, stream, *(_raw_value(bound[p.name]) for p in self.params if not p.constexpr))
 
     def _launcher(self, compiled: CompiledKernel, ordinal: int, torch: bool) -> Launcher:
         """The launcher of a compiled kernel on a device, for PyTorch's stream or the default stream; made once."""
@@ -312,14 +341,14 @@ class JITFunction(Referenced, Method[P, R]):
         compiled = self._compile(request)
         arguments: dict[str, Any] = {}
         for name, kind in request.run_time.items():
-            arguments.update(_host_values(name, kind, bound[name]))
+            arguments.update(host_values(name, kind, bound[name]))
         return compiled.with_report(_compiler().simulate(compiled, size, arguments))
 
     def _options(self, given: Mapping[str, Any]) -> Options:
         """The checked launch options. Raises what `weft.runtime.options.checked` raises."""
         stream = given["stream"]
         streams.raw(0 if stream is None else stream)  # Checked for simulated launches too, which do not use it.
-        values = {name: _unwrap(given[name]) for name in binder.COMPILE_OPTIONS}
+        values = {name: plain(given[name]) for name in binder.COMPILE_OPTIONS}
         return checked(self.__name__, values, debug=self.debug, sync=self.sync)
 
     def _request(self, bound: Mapping[str, Any], options: Options, target: str) -> CompileRequest:
@@ -327,7 +356,7 @@ class JITFunction(Referenced, Method[P, R]):
         # A kernel that declares a launch option as a parameter gets the checked value, not the caller's spelling of it.
         declared = {name: getattr(options, name) for name in binder.COMPILE_OPTIONS}
         arguments = {
-            p.name: constexpr(self.__name__, p.name, declared.get(p.name, _unwrap(bound[p.name])))
+            p.name: constexpr(self.__name__, p.name, declared.get(p.name, plain(bound[p.name])))
             if p.constexpr
             else specialise(self.__name__, p.name, bound[p.name], facts=p.specialise)
             for p in self.params
@@ -384,6 +413,7 @@ def jit(
     sync: str = "auto",
     do_not_specialize: Sequence[int | str] = (),
     noinline: bool | None = None,
+    repr: Callable[[Specialization], str] | None = None,
 ) -> Callable[[Callable[P, R]], JITFunction[P, R]]: ...
 
 
@@ -395,6 +425,7 @@ def jit(
     sync: str = "auto",
     do_not_specialize: Sequence[int | str] = (),
     noinline: bool | None = None,
+    repr: Callable[[Specialization], str] | None = None,  # noqa: A002 - Triton's name
     **others: object,
 ) -> JITFunction[..., Any] | Callable[[Callable[..., Any]], JITFunction[..., Any]]:
     """Make a function a kernel, or a helper that kernels call.
@@ -403,7 +434,9 @@ def jit(
     and fences are inserted where accesses to shared memory need them), "explicit" (barriers are inserted; a missing fence is
     an error) or "none" (nothing is inserted, not even for scratch memory that weft itself uses: for experiments).
     `do_not_specialize` lists parameters, by name or position, whose values the compiled code must not depend on. `noinline` is
-    a hint of Gluon's that changes nothing here: a helper is always compiled into its callers. Raises LaunchError:
+    a hint of Gluon's that changes nothing here: a helper is always compiled into its callers. `repr` is a function from a
+    `Specialization` (`constants` and `signature`, by parameter) to the name that profilers show for the compiled kernel; by
+    default that is the function's name. Raises LaunchError:
     launch-option-value for another `sync`, launch-no-function for an argument that is not a function, launch-option-of-jit and
     launch-no-option-of-jit for `others`.
     """
@@ -412,16 +445,18 @@ def jit(
 
     def make(function: Callable[..., Any]) -> JITFunction[..., Any]:
         if not isinstance(function, FunctionType):
-            raise fail(NO_FUNCTION, value=repr(function))
-        return JITFunction(function, debug=debug, sync=sync, do_not_specialize=do_not_specialize)
+            raise fail(NO_FUNCTION, value=format(function))
+        return JITFunction(function, debug=debug, sync=sync, do_not_specialize=do_not_specialize, naming=repr)
 
     return make if fn is None else make(fn)
 
 
-def _kernel_of(fn: FunctionType, lines: list[str], debug: bool | None, sync: str, plain: Any) -> JITFunction[..., Any]:
+def _kernel_of(
+    fn: FunctionType, lines: list[str], debug: bool | None, sync: str, plain: Any, naming: Any
+) -> JITFunction[..., Any]:
     """A kernel unpickled from another process, with the source text that it had there."""
     keep_lines(fn, lines)
-    return JITFunction(fn, debug=debug, sync=sync, do_not_specialize=plain)
+    return JITFunction(fn, debug=debug, sync=sync, do_not_specialize=plain, naming=naming)
 
 
 def _compiler() -> ModuleType:
@@ -429,13 +464,13 @@ def _compiler() -> ModuleType:
     return load_module("weft.compiler")
 
 
-def _unwrap(value: Any) -> Any:
-    """The plain value of a `gl.constexpr(...)` object."""
-    return value.value if type(value).__name__ == "constexpr" else value
-
-
-def _host_values(name: str, kind: ArgumentType, value: Any) -> Mapping[str, Any]:
+def host_values(name: str, kind: ArgumentType, value: Any) -> Mapping[str, Any]:
     """The simulator's values of an argument, by parameter name: memory, a tensor map in memory, or numbers."""
+    if isinstance(kind, Constexpr):
+        return {}
+    if isinstance(kind, Tuple):
+        pairs = zip(kind.named(name), value, strict=True)
+        return dict(chain.from_iterable(host_values(*named, item).items() for named, item in pairs))
     if isinstance(kind, View):
         return views.host_values(name, kind, value)
     if isinstance(kind, Descriptor):
@@ -449,10 +484,14 @@ def _raw_value(value: Any) -> Any:
     `weft.runtime.launch.Run` documents the form of a view."""
     if value is None:
         return 0
+    if isinstance(value, tuple):
+        return tuple(map(_raw_value, cast("tuple[Any, ...]", value)))
     argument = view_argument(value)
     if argument is not None:
         return views.raw(argument)
     if isinstance(value, HostDescriptor):
         return value.tensor_map
+    if is_constant(value):
+        return 0
     found = array(value)
     return as_number(value) if found is None else found.pointer

@@ -18,7 +18,7 @@ from weft.errors import LaunchError, UserError
     [
         (lambda: copy[1](128, zeros(), zeros(), LINE), "launch-constexpr-kind", "is the order of the arguments that"),
         (lambda: copy[1]([1.0, 2.0], zeros(), 128, LINE), "launch-argument-kind", "numpy.array(src, numpy.float32)"),
-        (lambda: copy[1]((1.0, 2.0), zeros(), 128, LINE), "launch-argument-kind", "numpy.array(src, numpy.float32)"),
+        (lambda: copy[1]((1.0, 2.0), zeros(), 128, LINE), "language-operand", "an array is a pointer"),
         (lambda: copy[1](zeros(), object(), 128, LINE), "launch-argument-kind", "pass an array, a number"),
         (lambda: copy[1](zeros(), zeros(), 128), "launch-missing-argument", "src, dst, N, layout"),
         (lambda: copy[1](zeros(), zeros(), LINE, 128), "language-constexpr-needed", "pass a Python integer"),

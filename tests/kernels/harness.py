@@ -14,7 +14,7 @@ that it gets a view of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from io import StringIO
@@ -28,14 +28,10 @@ import weft
 from tests.conftest import Device
 from weft import compiler, sim
 from weft import language as gl
-from weft.kernel import JITFunction
+from weft.kernel import JITFunction, host_values
 from weft.nvidia.hopper import TensorDescriptor
 from weft.runtime import grid as grids
-from weft.runtime import views
-from weft.runtime.arguments import host_buffer
 from weft.runtime.compiled import CompiledKernel
-from weft.runtime.descriptor import HostDescriptor, host_map
-from weft.runtime.specialise import View
 from weft.views import LayoutTensor
 
 FP8_MAX = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
@@ -85,6 +81,21 @@ class Viewed:
 
 
 @dataclass(frozen=True)
+class Within:
+    """An array that is a part of the argument that `make` makes of it, such as a tuple."""
+
+    array: np.ndarray
+    make: Callable[[Any], Any]
+
+    def of(self, array: Any) -> Any:
+        """The argument with a copy of the array, on any device."""
+        return self.make(array)
+
+
+_MADE = Described, Viewed, Within
+
+
+@dataclass(frozen=True)
 class Runner:
     """Runs kernels on a device; see the module."""
 
@@ -99,7 +110,7 @@ class Runner:
         `compiles=False` leaves NVRTC out; `spills` allows local memory; `exact=False` says that the GPU may be off by a stated
         bound; `ordered=False` that results depend on the order of threads. Options are the launch's.
         """
-        described, args = args, tuple(a.array if isinstance(a, (Described, Viewed)) else a for a in args)
+        described, args = args, tuple(a.array if isinstance(a, _MADE) else a for a in args)
         first = [self.device.array(a) if isinstance(a, np.ndarray) else a for a in args]
         compiled = kernel[grid](*as_given(described, first), **options)
         results = [self.device.numpy(a) if isinstance(g, np.ndarray) else g for a, g in zip(first, args, strict=True)]
@@ -143,8 +154,7 @@ def run_lowered(
     stages = compiled.front
     named: dict[str, Any] = {}
     for name, kind in compiled.request.run_time.items():
-        value = bound[name]
-        named |= views.host_values(name, kind, value) if isinstance(kind, View) else {name: _argument(value)}
+        named.update(host_values(name, kind, bound[name]))
     given = compiler.given(stages.lowered, named)
     out = StringIO()
     return sim.run(
@@ -164,15 +174,9 @@ def run_otherwise(
             agree(f"copies that are {schedule} (seed {seed}) and late ones", results, again)
 
 
-def _argument(value: Any) -> Any:
-    if isinstance(value, HostDescriptor):
-        return host_map(value)
-    return host_buffer(value) if isinstance(value, np.ndarray) else value
-
-
 def as_given(described: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-    """Arrays, and descriptors or views of those that were given as `Described` or `Viewed`."""
-    return [d.of(a) if isinstance(d, (Described, Viewed)) else a for d, a in zip(described, arrays, strict=True)]
+    """Arrays, and descriptors or views of those that were given as one of `_MADE`."""
+    return [d.of(a) if isinstance(d, _MADE) else a for d, a in zip(described, arrays, strict=True)]
 
 
 def copied(value: Any) -> Any:

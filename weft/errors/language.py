@@ -40,7 +40,7 @@ OPERAND = row(
     "language-operand",
     CompilationError,
     "{what} takes numbers, scalars and tiles, but got {got} of type {kind}",
-    "pass a number or a run-time value",
+    "pass a number or a run-time value{hint}",
 )
 TILE_NEEDED = row(
     "language-tile-needed",

@@ -5,10 +5,19 @@ call the functions of `weft.language`, helpers are inlined, and control flow on 
 """
 
 from weft.lang.frame import Read
-from weft.lang.reader import Built, ConstexprParam, DescriptorParam, Param, RuntimeParam, ViewParam, build_kernel
+from weft.lang.reader import (
+    Built,
+    ConstexprParam,
+    DescriptorParam,
+    Param,
+    RuntimeParam,
+    TupleParam,
+    ViewParam,
+    build_kernel,
+)
 from weft.lang.source import Source, source_of
 
 __all__ = [
-    "Built", "ConstexprParam", "DescriptorParam", "Param", "Read", "RuntimeParam", "Source", "ViewParam", "build_kernel",
-    "source_of",
+    "Built", "ConstexprParam", "DescriptorParam", "Param", "Read", "RuntimeParam", "Source", "TupleParam", "ViewParam",
+    "build_kernel", "source_of",
 ]  # fmt: skip

@@ -117,6 +117,8 @@ def _made(frame: Frame, made: Any, args: Sequence[Any], kwargs: Mapping[str, Any
             note_author_call(frame, own, args, kwargs)
         return _checked(made, args, kwargs)
     note_author_call(frame, made, args, kwargs)
+    if fields_of(made):  # A named tuple, which may hold run-time values.
+        return _guarded(made, args, kwargs)
     return _of_constants(made, args, kwargs)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from types import FunctionType
 from typing import Any
 
@@ -76,7 +77,15 @@ class ConstexprParam:
     value: object
 
 
-Param = RuntimeParam | DescriptorParam | ViewParam | ConstexprParam
+@dataclass(frozen=True, slots=True)
+class TupleParam:
+    """A tuple, whose items are parameters by name. `form` is its class if it is a named tuple."""
+
+    items: Mapping[str, Param]
+    form: Any = None
+
+
+Param = RuntimeParam | DescriptorParam | ViewParam | ConstexprParam | TupleParam
 Argument = tuple[Value, ParamFacts]
 """A parameter of the compiled kernel and its facts."""
 
@@ -154,6 +163,9 @@ def _arguments(name: str, param: Param) -> Iterator[Argument]:
         yield from _arguments(name, param.pointer)
         for called, number in param.numbers.items():
             yield Value(ScalarType(number.element), called), ParamFacts(number.divisible, optional=True)
+    elif isinstance(param, TupleParam):
+        for called, item in param.items.items():
+            yield from _arguments(called, item)
     elif isinstance(param, DescriptorParam):
         handle, *parts = param.names
         yield Value(param.type, handle), ParamFacts()
@@ -177,6 +189,11 @@ def _value(name: str, param: Param, values: Sequence[Value]) -> Any:
         return unwrap(param.value)
     if isinstance(param, RuntimeParam):
         return tensor(values[0])
+    if isinstance(param, TupleParam):
+        rest = iter(values)
+        counts = {called: sum(1 for _ in _arguments(called, item)) for called, item in param.items.items()}
+        found = (_value(called, param.items[called], [*islice(rest, count)]) for called, count in counts.items())
+        return tuple(found) if param.form is None else param.form._make(found)
     if isinstance(param, ViewParam):
         pointer, *numbers = map(tensor, values)
         return LayoutTensor.from_argument(GlobalStorage(pointer), param.key, tuple(numbers), name)
@@ -185,7 +202,7 @@ def _value(name: str, param: Param, values: Sequence[Value]) -> Any:
 
 def _check_target(source: Source, params: Mapping[str, Param], target: TargetLike) -> None:
     """Refuse descriptors on targets without TMA (descriptor-target)."""
-    wanting = [name for name, p in params.items() if isinstance(p, DescriptorParam)]
+    wanting = [name for name, p in params.items() if _holds_descriptor(p)]
     if not wanting or target.has_tma:
         return
     instead = "compile for sm_90a or later"
@@ -200,6 +217,12 @@ def _check_target(source: Source, params: Mapping[str, Param], target: TargetLik
         target=target.name,
         instead=instead,
     )
+
+
+def _holds_descriptor(param: Param) -> bool:
+    if isinstance(param, TupleParam):
+        return any(map(_holds_descriptor, param.items.values()))
+    return isinstance(param, DescriptorParam)
 
 
 def _loc_of(source: Source, node: ast.arg | ast.FunctionDef) -> Loc:

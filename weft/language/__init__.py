@@ -80,6 +80,7 @@ from weft.language.dtypes import (
 )  # fmt: skip
 from weft.language.fragments import fragment, from_fragment
 from weft.language.hints import assume, max_constancy, max_contiguous, multiple_of
+from weft.language.kinds import base_type, base_value, tuple
 from weft.language.layouts import (
     AutoLayout,
     BlockedLayout,
@@ -209,10 +210,10 @@ __all__ = [
     "NVMMADistributedLayout", "NVMMASharedLayout", "PaddedSharedLayout", "SharedLayout", "SharedLinearLayout",
     "SliceLayout", "SwizzledSharedLayout", "convert_layout", "set_auto_layout", "to_linear_layout",
     # Types and values
-    "bfloat16", "distributed_type", "dtype", "float8e4nv", "float8e5", "float16", "float32", "float64", "int1", "int8", "int16",
-    "int32", "int64", "pointer_type", "uint8", "uint16", "uint32", "uint64",
+    "base_type", "base_value", "bfloat16", "distributed_type", "dtype", "float8e4nv", "float8e5", "float16", "float32",
+    "float64", "int1", "int8", "int16", "int32", "int64", "pointer_type", "uint8", "uint16", "uint32", "uint64",
     "aggregate", "aggregate_replace", "constexpr", "constexpr_function",
-    "must_use_result", "tensor", "to_tensor", "cast",
+    "must_use_result", "tensor", "to_tensor", "tuple", "cast",
     # Programs
     "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "schedule_barrier", "static_range",
     "thread_barrier", "uniform", "warp_id", "warp_specialize",

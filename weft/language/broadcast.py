@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from weft.errors import fail
+from weft.errors import UserError, fail
 from weft.errors import language as errors
 from weft.errors import thread as thread_errors
 from weft.errors.memory import SHARED_HANDLE_OPERAND
@@ -106,7 +106,7 @@ def constant(value: Number | RuntimeValue, dtype: DType, form: AnyForm = None) -
     if isinstance(value, RuntimeValue):
         raise fail(SHARED_HANDLE_OPERAND, what="this line", got=name_of(value))
     if not isinstance(cast("object", value), (int, float)):
-        raise fail(errors.OPERAND, what="this line", got=repr(value), kind=type(value).__name__)
+        raise no_operand("this line", value)
     return apply(arith.constant, value=literal(value, dtype), type=_type(dtype, form))
 
 
@@ -180,3 +180,11 @@ def _check_layout(what: str, form: TileForm, owner: tensor, x: tensor) -> None:
         value=x.handle.name or "value",
         cost=conversion_cost(x.element, form.shape, stretched, form.layout),
     )
+
+
+def no_operand(what: str, x: object) -> UserError:
+    """The error (language-operand) for an operand that is neither a number nor a run-time value."""
+    several = isinstance(x, (tuple, list))
+    got = f"{len(cast('Sequence[object]', x))} values" if several else repr(x)
+    hint = "; x[0] is the first item of a tuple x, and an array is a pointer to add offsets to" if several else ""
+    return fail(errors.OPERAND, what=what, got=got, kind=type(x).__name__, hint=hint)

@@ -30,7 +30,7 @@ from weft.ir.types import (
     int64,
     uint64,
 )  # fmt: skip
-from weft.language.broadcast import AnyForm, common_form, constant, fit
+from weft.language.broadcast import AnyForm, common_form, constant, fit, no_operand
 from weft.language.marks import builtin
 from weft.language.runtime_value import RuntimeValue, describe, name_of
 from weft.language.tensor import Number, apply, tensor
@@ -102,7 +102,7 @@ def is_number(what: str, x: object) -> bool:
         raise fail(SHARED_HANDLE_OPERAND, what=what, got=name_of(x))
     refuse_unknown(what, x)
     if not isinstance(x, (int, float)):
-        raise fail(errors.OPERAND, what=what, got=repr(x), kind=type(x).__name__)
+        raise no_operand(what, x)
     return True
 
 

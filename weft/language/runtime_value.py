@@ -6,9 +6,9 @@ in the class registered for its type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from weft.errors import fail
 from weft.errors import memory as errors
@@ -92,6 +92,8 @@ def describe(x: object) -> str:
         return f"the view {history}" if history else f"an aggregate ({type(x).__name__})"
     if isinstance(x, (Brackets, Complete, MethodType)):
         return "a method that lacks its last parentheses"
+    if isinstance(x, (tuple, list)) and any(isinstance(item, RuntimeValue) for item in cast("Sequence[object]", x)):
+        return f"a {type(cast('object', x)).__name__} of {len(cast('Sequence[object]', x))} values"
     return f"the constant {x!r}"
 
 

@@ -110,11 +110,14 @@ def join(a: tensor, b: tensor) -> tensor:
 
 @builtin
 def split(x: tensor) -> tuple[tensor, tensor]:
-    """The inverse of `join`. Raises LayoutError if the last axis is not of length 2 (layout-split-shape) or is distributed over
-    threads."""
+    """The inverse of `join`; a tile [2] gives two scalars. Raises LayoutError if the last axis is not of length 2
+    (layout-split-shape) or is distributed over threads (layout-split)."""
     check_tile("split", x)
-    if x.shape[-1] != 2 or x.rank < 2:
+    if x.shape[-1] != 2:
         raise fail(layout_errors.SPLIT_SHAPE, shape=x.shape)
+    if x.rank == 1:
+        left, right = apply_many(tile.split, [expand_dims(x, 0)])
+        return item(left), item(right)
     left, right = apply_many(tile.split, [x])
     return left, right
 

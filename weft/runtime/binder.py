@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from textwrap import indent
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from weft import settings
 from weft.errors import WeftError, fail
@@ -50,7 +50,7 @@ from weft.runtime.foreign import meant
 from weft.runtime.generated import program
 from weft.runtime.origin import class_of
 from weft.runtime.shown import short
-from weft.runtime.specialise import freeze, integer_dtype, is_view
+from weft.runtime.specialise import freeze, integer_dtype, is_constant, is_view, plain
 from weft.runtime.watch import GONE, Watch
 
 COMPILE_OPTIONS: dict[str, Any] = {entry.name: entry.default for entry in fields(Options) if entry.name != "sync"} | {
@@ -260,6 +260,9 @@ def other(value: Any, facts: bool) -> tuple[Any, Any, Any, Any]:
         return value.tensor_map, value.tensor_map.key, None, None
     if is_view(value):
         return views.bind(value, facts)
+    if isinstance(value, tuple):
+        items = [other(item, facts) for item in cast("tuple[Any, ...]", value)]
+        return tuple(item[0] for item in items), (value.__class__, *(item[1:] for item in items)), None, None
     found = array(value)
     if found is not None:
         # PyTorch's arrays are keyed by PyTorch's dtype, since their launches go to PyTorch's current stream.
@@ -271,7 +274,10 @@ def other(value: Any, facts: bool) -> tuple[Any, Any, Any, Any]:
     if isinstance(number, float):
         return number, "float32", None, None
     if number is None:
-        return value, object(), None, None
+        if not is_constant(value):
+            return value, object(), None, None
+        constant: object = plain(value)
+        return 0, "constant", type(constant), frozen(constant)
     divisible = 0 if not facts else 1 if number == 1 else 0 if number & 15 else 16
     return number, integer_dtype(number), divisible, None
 

@@ -28,6 +28,9 @@ _ALIASES: dict[str, str] = {
 }  # fmt: skip
 
 
+_SHORT = {name: short for short, name in reversed(_ALIASES.items())} | {"bool": "i1"}
+
+
 def canonical(text: str) -> str | None:
     """The canonical name of a spelling (`fp32`, `torch.float32`, `int1`), or None when it names no element type.
 
@@ -36,6 +39,11 @@ def canonical(text: str) -> str | None:
     """
     text = text.removeprefix("torch.")
     return text if text in ITEMSIZE else _ALIASES.get(text)
+
+
+def short_name(name: str) -> str:
+    """The short spelling of a canonical name, as signatures have it: `fp32`, `i64`, `i1`."""
+    return _SHORT.get(name, name)
 
 
 def dtype_name(dtype: object) -> str:

@@ -40,7 +40,7 @@ from typing import Any, cast, get_args, get_origin
 from weft.runtime import hooks, origin
 from weft.runtime.compiled import CompileRequest
 from weft.runtime.function_text import digest, function_of, source_text
-from weft.runtime.specialise import Constexpr, View
+from weft.runtime.specialise import Constexpr, Tuple, View
 from weft.runtime.toolchain import toolchain
 
 _REPRESENTED = frozenset(
@@ -398,6 +398,7 @@ def key0(request: CompileRequest, known: Known | None = None) -> str | None:
     texts = [source_digest(function), *(_argument(argument, known) for argument in request.arguments.values())]
     if None in texts:
         return None
+    texts.append(request.fn.symbol(request.arguments))
     return digest(*request.arguments, *map(str, texts), repr(request.options), request.target, toolchain())
 
 
@@ -405,6 +406,9 @@ def _argument(argument: object, known: Known | None) -> str | None:
     if isinstance(argument, Constexpr):
         text = fingerprint(argument.value, known)
         return None if text is None else f"constexpr {text}"
+    if isinstance(argument, Tuple):
+        texts = [fingerprint(argument.form, known), *(_argument(item, known) for item in argument.items)]
+        return None if None in texts else f"tuple {texts!r}"
     if isinstance(argument, View):
         text = fingerprint(argument.key)
         return None if text is None else f"view {argument.pointer!r} {text} {argument.numbers!r} {argument.names!r}"

@@ -32,7 +32,6 @@ _INSTEAD: dict[str, str] = {
     "grid": "the grid stands in brackets, kernel[grid](...)",
     "launch_metadata": "a profiler gets the kernel's name from the driver; NVTX ranges around a launch carry more",
     "maxRegisters": "the bound on registers is maxnreg=", "maxregs": "the bound on registers is maxnreg=",
-    "repr": "a compiled kernel has its function's name",
     "target": "the arrays decide where a kernel runs; warmup takes target=",
     "version": "what a kernel reads is part of its key in the cache, so it needs no version",
 }  # fmt: skip
@@ -57,7 +56,7 @@ def refuse_of_jit(option: str, value: object, launch: Sequence[str]) -> NoReturn
     """Raise LaunchError for an unknown option of `weft.jit`: launch-option-of-jit, launch-no-option-of-jit."""
     if option in launch:
         raise fail(LAUNCH_OPTION, option=option, value=value)
-    known = "debug", "sync", "do_not_specialize", "noinline"
+    known = "debug", "sync", "do_not_specialize", "noinline", "repr"
     hint = meant(option, (*known, *launch))
     raise fail(NO_DECORATOR_OPTION, option=option, hint=hint, known=", ".join(known), options=", ".join(launch))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
@@ -27,12 +27,12 @@ from weft.runtime.compiled import CompiledKernel
 from weft.runtime.descriptor import Descriptor, parts
 from weft.runtime.generated import program
 from weft.runtime.grid import check_threads, in_blocks
-from weft.runtime.specialise import ArgumentType, Constexpr, Pointer, Scalar, View
+from weft.runtime.specialise import ArgumentType, Constexpr, Pointer, Scalar, Tuple, View, leaves
 
 Grid = tuple[int, int, int]
 Run = Callable[..., CompiledKernel]
 """`run(grid, stream, *values)`: addresses for arrays, `TensorMap`s for descriptors, any value for folded arguments. For a view
-its address, or a tuple of the address and its run-time extents and strides."""
+its address, or a tuple of the address and its run-time extents and strides; for a tuple one of its items' values."""
 
 SLOT_BYTES = 8
 _CODES = {"int32": "q", "int64": "q", "uint64": "Q", "float32": "f4x", "bool": "?7x"}
@@ -131,6 +131,10 @@ class Launcher:
         """`current_stream(ordinal)` returns the stream of launches that name none; without it that is the default stream.
         `names` are the values' parameter names. Raises what loading the kernel raises."""
         self._loaded = compiled.on_device(ordinal)
+        self._given = kinds
+        if any(isinstance(kind, Tuple) for kind in kinds):
+            listed = [leaf for name, kind in zip(names, kinds, strict=True) for leaf in leaves(name, kind)]
+            names, kinds = tuple(name for name, _ in listed), tuple(kind for _, kind in listed)
         if compiled.binary.workspace:
             kinds, names = (*kinds, _WORKSPACE), (*names, "workspace") if names else ()
         self._layout = packing(kinds, names, compiled.binary.unused)
@@ -143,7 +147,7 @@ class Launcher:
     @property
     def first(self) -> Run:
         """The function for a first launch."""
-        return self._with_workspace(self._first)
+        return self._with_tuples(self._with_workspace(self._first))
 
     @lazy
     def run(self) -> Run:
@@ -164,7 +168,7 @@ class Launcher:
             "success": self._success, "failed": self._failed,
         }  # fmt: skip
         exec(program(text), scope)  # noqa: S102 - only numbers and names of weft
-        return self._with_workspace(scope["run"])
+        return self._with_tuples(self._with_workspace(scope["run"]))
 
     def _first(self, grid: Grid, stream: Any, *values: Any) -> CompiledKernel:
         raw = self._stream_now(self._ordinal) if stream is None else streams.raw(stream)
@@ -195,6 +199,17 @@ class Launcher:
     def _unpackable(self, values: Sequence[Any]) -> Exception:
         return _unpackable(self._compiled.name, self._kinds, self._names, values)
 
+    def _with_tuples(self, run: Run) -> Run:
+        """`run`, for values of which tuples hold several."""
+        kinds = self._given
+        if not any(isinstance(kind, Tuple) for kind in kinds):
+            return run
+
+        def with_tuples(grid: Grid, stream: Any, *values: Any) -> CompiledKernel:
+            return run(grid, stream, *_leaf_values(kinds, values))
+
+        return with_tuples
+
     def _with_workspace(self, run: Run) -> Run:
         """`run`, with the address of the workspace of all blocks as its last value if the kernel takes one.
 
@@ -216,6 +231,15 @@ class Launcher:
                     driver.call("cuMemFreeAsync", memory, cuda.CUstream(raw))
 
         return with_workspace
+
+
+def _leaf_values(kinds: Sequence[ArgumentType], values: Sequence[Any]) -> Iterator[Any]:
+    """The values in the order of `weft.runtime.specialise.leaves`."""
+    for kind, value in zip(kinds, values, strict=True):
+        if isinstance(kind, Tuple):
+            yield from _leaf_values(kind.items, value)
+        else:
+            yield value
 
 
 _PACK_ERRORS = (OverflowError, TypeError, struct.error)

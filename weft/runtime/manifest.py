@@ -26,7 +26,7 @@ from weft.runtime.cache import Cache
 from weft.runtime.compiled import Binary, CompileRequest
 from weft.runtime.function_text import digest
 from weft.runtime.paths import Path
-from weft.runtime.specialise import Constexpr
+from weft.runtime.specialise import constants
 
 _VARIANTS = 8
 """Maximum variants of a manifest, newest first."""
@@ -217,9 +217,8 @@ class _Owners:
 def _roots(request: CompileRequest) -> Iterator[tuple[str, Any]]:
     """What is known before any read, and the way to it: the kernel and its compile-time arguments."""
     yield "", request.fn
-    for name, argument in request.arguments.items():
-        if isinstance(argument, Constexpr):
-            yield f"={name}", argument.value
+    for name, value in constants(request.arguments):
+        yield f"={name}", value
 
 
 def _anchors(way: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:

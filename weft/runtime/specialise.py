@@ -3,13 +3,13 @@
 Array: dtype, and whether its address is a multiple of 16 bytes. Integer: width, whether it is 1 (then it is folded), and
 whether 16 divides it. A float is fp32, a bool one bit, None a constant. Tensor descriptor: everything except address, extents
 and strides. View: the static part of its layout; its address and run-time extents count as those of an array and of integers.
-Constexpr: its value.
+Tuple: its length, its class if it is a named tuple, and that of each item. Constexpr: its value.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from weft.errors.launch import ARGUMENT_KIND, ARGUMENT_RANGE, CONSTEXPR_KIND, TY
 from weft.plain import array_of, as_number
 from weft.runtime.arguments import array
 from weft.runtime.descriptor import Descriptor, HostDescriptor
-from weft.runtime.dtypes import canonical, dtype_name
+from weft.runtime.dtypes import canonical, dtype_name, short_name
 
 ALIGNMENT = 16
 """The widest access of one thread in bytes, and the divisor of integers that lets rows start at such an address."""
@@ -73,7 +73,70 @@ class View:
         return self.pointer.dtype
 
 
-ArgumentType = Pointer | Scalar | View | Descriptor | Constexpr
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    """A tuple of run-time arguments, `form` being its class if it is a named tuple."""
+
+    items: tuple[ArgumentType, ...]
+    form: Any = None
+
+    def named(self, name: str) -> tuple[tuple[str, ArgumentType], ...]:
+        """The items with the names of their parameters.
+
+        >>> Tuple((Scalar("int32"), Constexpr(1))).named("shape")[0]
+        ('shape.0', Scalar(dtype='int32', divisible_by_16=False))
+        """
+        return tuple((f"{name}.{index}", item) for index, item in enumerate(self.items))
+
+
+ArgumentType = Pointer | Scalar | View | Descriptor | Constexpr | Tuple
+
+
+@dataclass(frozen=True, slots=True)
+class Specialization:
+    """What a kernel is compiled for, as `jit(repr=)` sees it, by parameter: `constants` has the values that are known at
+    compile time, `signature` the types: '*fp32', 'i32', 'constexpr'."""
+
+    constants: Mapping[str, object]
+    signature: Mapping[str, object]
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, ArgumentType]) -> Specialization:
+        """That of a request's arguments."""
+        signature = {name: _spelled(kind) for name, kind in arguments.items()}
+        return cls({name: kind.value for name, kind in arguments.items() if isinstance(kind, Constexpr)}, signature)
+
+
+def _spelled(kind: ArgumentType) -> object:
+    if isinstance(kind, Tuple):
+        return tuple(map(_spelled, kind.items))
+    if isinstance(kind, Constexpr):
+        return "constexpr"
+    if isinstance(kind, Descriptor):
+        return f"tensordesc<{short_name(kind.dtype)}{list(kind.block_shape)}>"
+    return f"{'' if isinstance(kind, Scalar) else '*'}{short_name(kind.dtype)}"
+
+
+def leaves(name: str, kind: ArgumentType) -> Iterator[tuple[str, ArgumentType]]:
+    """A type with its parameter's name; instead of a tuple its items, also those of tuples in it."""
+    if not isinstance(kind, Tuple):
+        yield name, kind
+        return
+    for called, item in kind.named(name):
+        yield from leaves(called, item)
+
+
+def constants(arguments: Mapping[str, ArgumentType]) -> Iterator[tuple[str, object]]:
+    """What of the arguments is known at compile time, by parameter: of a tuple its class and a tuple of the items."""
+    for name, kind in arguments.items():
+        if isinstance(kind, (Constexpr, Tuple)):
+            yield name, _constant_of(kind)
+
+
+def _constant_of(kind: ArgumentType) -> object:
+    if isinstance(kind, Tuple):
+        return kind.form, *map(_constant_of, kind.items)
+    return kind.value if isinstance(kind, Constexpr) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +156,10 @@ class MockTensor:
 
 
 def stand_in(value: Any) -> Any:
-    """The value itself, or a `MockTensor` for a dtype."""
+    """The value itself, or a `MockTensor` for a dtype; of a tuple those of its items."""
+    if isinstance(value, tuple):
+        items, form = map(stand_in, cast("tuple[Any, ...]", value)), form_of(cast("object", value))
+        return tuple(items) if form is None else form._make(items)
     return MockTensor(value) if _is_dtype(value) else value
 
 
@@ -129,7 +195,12 @@ def _constant(value: object) -> str:
 def passable(parameter: str, value: object) -> str:
     """The fix for a value that a run-time parameter does not accept."""
     instead = array_of(parameter, value)
-    if isinstance(value, (list, tuple, range, bytes)):
+    parameter = parameter.partition("[")[0]
+    if isinstance(value, (list, range)):
+        return (
+            f"pass a tuple, as in tuple({parameter}), an array, as in {instead}, or annotate {parameter}: gl.constexpr"
+        )
+    if isinstance(value, (tuple, bytes)):
         return f"make an array of it, as in {instead}, or annotate {parameter}: gl.constexpr"
     if instead is not None:
         return f"pass {instead}"
@@ -159,10 +230,17 @@ def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -
         return Constexpr(None)
     if isinstance(value, bool):
         return Scalar("bool")
+    if isinstance(value, tuple):
+        items = items_of(parameter, cast("tuple[Any, ...]", value))
+        return Tuple(
+            tuple(specialise(kernel, name, item, facts=facts) for name, item in items), form_of(cast("object", value))
+        )
     if isinstance(value, HostDescriptor):
         return value.tensor_map.kind
     if isinstance(value, str):
         return parse_type(value)
+    if is_constant(value):
+        return constexpr(kernel, parameter, plain(value))
     argument = view_argument(value)
     if argument is not None:
         return view_type(kernel, parameter, argument, facts=facts)
@@ -182,6 +260,35 @@ def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -
             raise fail(ARGUMENT_RANGE, name=kernel, parameter=parameter, value=value, limit="float32", fix=fix)
         return Scalar("float32")
     return _integer(kernel, parameter, number, facts)
+
+
+def items_of(name: str, value: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """The items of a tuple argument, with names for messages."""
+    return ((f"{name}[{index}]", item) for index, item in enumerate(value))
+
+
+def spread(arguments: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Run-time arguments by name; instead of a tuple its items, also those of tuples in it."""
+    for name, value in arguments:
+        if isinstance(value, tuple):
+            yield from spread(items_of(name, cast("tuple[Any, ...]", value)))
+        else:
+            yield name, value
+
+
+def form_of(value: object) -> Any:
+    """The class of a named tuple, None for other tuples (`torch.Size` among them)."""
+    return type(value) if hasattr(type(value), "_fields") else None
+
+
+def is_constant(value: object) -> bool:
+    """True for arguments that are constants also where the parameter is not annotated so: `gl.constexpr(...)`, functions."""
+    return type(value).__name__ == "constexpr" or hasattr(value, "__weft_jit__")
+
+
+def plain(value: Any) -> Any:
+    """The plain value of a `gl.constexpr(...)` object; any other value itself."""
+    return value.value if type(value).__name__ == "constexpr" else value
 
 
 def is_view(value: object) -> bool:

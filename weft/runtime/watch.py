@@ -25,7 +25,7 @@ from weft.runtime import hooks, origin, paths
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.origin import class_of
 from weft.runtime.paths import Path
-from weft.runtime.specialise import Constexpr
+from weft.runtime.specialise import constants
 
 Watch = tuple[Any, Any, Any]
 Watches = dict[tuple[int, Any], Watch]
@@ -52,9 +52,8 @@ def find(compiled: CompiledKernel, found: Watches) -> list[Watch]:
         surroundings.read(entry.owner, entry.path, unknown=entry.fingerprint is None, values=entry.values)
     for function, arguments in compiled.ran:
         surroundings.ran(function, arguments)
-    for argument in compiled.request.arguments.values():
-        if isinstance(argument, Constexpr):
-            surroundings.argument(argument.value)
+    for _, value in constants(compiled.request.arguments):
+        surroundings.argument(value)
     return list(found.values())[seen:]
 
 

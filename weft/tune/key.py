@@ -17,7 +17,7 @@ from weft.runtime.arguments import HOST, array, extents
 from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.dtypes import dtype_name
 from weft.runtime.fingerprint import fingerprint
-from weft.runtime.specialise import MockTensor, view_argument
+from weft.runtime.specialise import MockTensor, spread, view_argument
 
 Part = str | Callable[[Mapping[str, Any]], Any]
 """A part of a key: the name of an argument, or a function of the arguments by name."""
@@ -149,14 +149,22 @@ def _apart(one: Value, other: Value) -> float:
 
 
 def _arrays(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The arguments by name, with views replaced by their arrays."""
-    return ((name, views.base(value)) for name, value in bound.items())
+    """The arguments by name, with views replaced by their arrays and tuples by their items."""
+    return ((name, views.base(value)) for name, value in spread(bound.items()))
 
 
 def _described(value: Any) -> Any:
-    """A part of a key; a view is replaced by its static description and its run-time numbers."""
+    """A part of a key. A view is replaced by its static description and its run-time numbers, an array in a tuple by its
+    shape."""
+    if isinstance(value, tuple):
+        return tuple(map(_described_item, cast("tuple[Any, ...]", value)))
     argument = view_argument(value)
     return value if argument is None else (argument.key, tuple(argument.numbers))
+
+
+def _described_item(item: Any) -> Any:
+    found = _described(item)
+    return tuple(found.shape) if getattr(found, "shape", ()) else found
 
 
 def _reader(parameter: str) -> Callable[[Mapping[str, Any]], Any]:
