@@ -298,6 +298,20 @@ def test_four_bit_integers(arch):
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_words_of_small_numbers(arch):
+    """Without instructions that convert one integer or one fp8 number."""
+    cases = [(regs.narrow, source, dtype) for dtype, sources in regs.NARROW.items() for source in sources]
+    cases += [(regs.widen, source, dtype) for source, dtypes in regs.WIDEN.items() for dtype in dtypes]
+    known = types_of(arch)
+    for kind, source, dtype in cases:
+        if source in known and dtype in known:
+            k = arguments([source, dtype])
+            k.store(parameter(k, dtype), k.emit(kind, k.load(parameter(k, source), 8), dtype=dtype))
+            made = compiled(k.done(), arch)
+            assert made.n_regs > 0 and "cvt.rn.f32.s" not in made.ptx and "cvt.rn.f32.u" not in made.ptx
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_scratch(arch):
     k = arguments(DTYPES)
     k.attrs["shared_bytes"] = 32768

@@ -8,12 +8,29 @@ from __future__ import annotations
 
 from weft.ir.core import Value
 from weft.ir.define import op
-from weft.ir.types import DType, RegsType, ScalarType, Type, bfloat16, float8e4nv, float8e5, float16, float32
-from weft.ops.check import floating, integer, regs, require, same_type, scalar
+from weft.ir.types import (
+    DType,
+    RegsType,
+    ScalarType,
+    Type,
+    bfloat16,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    int8,
+    uint8,
+)
+from weft.ops.check import dtype_of, floating, integer, regs, require, same_type, scalar
 
 Table = tuple[int, ...]
-NARROW = (float16, bfloat16, float8e4nv, float8e5)
-"""The result types of `narrow`; the last two only on targets with fp8 conversions."""
+NARROW = {float16: (float32,), bfloat16: (float32,), float8e4nv: (float32, float16), float8e5: (float32, float16)}
+"""The result types of `narrow`, and what it takes for each; the last two only on targets with fp8 conversions."""
+WIDEN = {
+    bfloat16: (float32,),
+    **dict.fromkeys((float8e4nv, float8e5, int8, uint8), (float16, float32)),
+}
+"""The operand types of `widen`, and what it gives for each; fp8 only on targets with its conversions."""
 
 
 @op("regs.gather")
@@ -34,10 +51,20 @@ def concat(*parts: Value) -> Type:
 
 @op("regs.narrow", stage="lowered")
 def narrow(x: Value, dtype: DType) -> Type:
-    """Registers of float32 cast to 16- or 8-bit floats, rounded as by `arith.cast`, two registers per instruction."""
+    """Registers of floats cast to 16- or 8-bit floats, rounded as by `arith.cast`, two registers per instruction."""
     t = regs(x)
-    require(t.element == float32 and t.count % 2 == 0, "pairs of float32 are needed: {}", t)
-    require(dtype in NARROW, "no type to narrow to: {}", dtype)
+    require(t.count % 2 == 0, "pairs are needed: {}", t)
+    require(t.element in NARROW.get(dtype, ()), "no type to narrow to: {}", dtype)
+    return RegsType(dtype, t.count)
+
+
+@op("regs.widen", stage="lowered")
+def widen(x: Value, dtype: DType) -> Type:
+    """Registers of 8- or 16-bit numbers cast to wider floats, which is exact, a 32-bit word of them at a time: without the
+    conversion instructions that take one number each."""
+    t, source = regs(x), dtype_of(x)
+    require(t.count % (32 // source.bits) == 0, "whole words are needed: {}", t)
+    require(dtype in WIDEN.get(source, ()), "{} does not widen to {}", source, dtype)
     return RegsType(dtype, t.count)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from weft.cuda.emitter import Emitter, emits, refers, spells
 from weft.cuda.rules.elements import member
 from weft.cuda.text.casts import cast
-from weft.cuda.text.int4 import unpacker
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index, Inline, Ref
+from weft.cuda.text.small import unpacker
 from weft.cuda.text.spelling import c_type, constant, count_of, is_small_float
 from weft.ir.core import Op
 from weft.ir.types import DType, Pointer, float32

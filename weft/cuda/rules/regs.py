@@ -7,13 +7,16 @@ from functools import partial
 
 from weft.cuda.emitter import Emitter, emits, refers, spells
 from weft.cuda.rules.arith import fma
+from weft.cuda.rules.elements import member
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index, Inline, Ref, Variable
+from weft.cuda.text.small import widener
 from weft.cuda.text.spelling import c_type, constant
 from weft.cuda.text.tables import IndexTable, is_wide, parenthesised
 from weft.ir.core import Op, Value
-from weft.ir.types import DType, RegsType
+from weft.ir.types import DType, RegsType, float32
 from weft.ops import regs
+from weft.ops.check import dtype_of
 
 # Narrowing conversions are paired. With single conversions that read an accumulator immediately after its wait, ptxas was seen
 # to serialize the kernel's wgmma instructions (warning C7514).
@@ -29,6 +32,13 @@ _NARROW_8 = (
 )
 
 
+_NARROW_16 = (
+    "DEV void {name}({type}* y, f16 low, f16 high) {{\n"
+    '  u16 pair; asm("cvt.rn.satfinite.{ptx}x2.f16x2 %0, %1;" : "=h"(pair) : "r"(pair16(low, high)));\n'
+    "  unpack8<2>(y, pair); }}"
+)
+
+
 @refers(regs.gather)
 def _gather(e: Emitter, op: Op) -> Ref:
     (x,) = op.uses
@@ -38,19 +48,32 @@ def _gather(e: Emitter, op: Op) -> Ref:
 @emits(regs.narrow)
 def _narrow(e: Emitter, op: Op) -> None:
     (x,) = op.uses
-    dtype: DType = op.attrs["dtype"]
-    name = f"narrow_{dtype.code}"
+    dtype, source = dtype_of(op.result), dtype_of(x)
+    name = f"narrow_{dtype.code}" if source == float32 else f"narrow_{source.code}_{dtype.code}"
     text, unpack = (_NARROW_8, "unpack8") if dtype.is_fp8() else (_NARROW, "unpack16")
+    if source != float32:
+        text, unpack = _NARROW_16, "unpack8"
     text = text.format(name=name, type=c_type(dtype), ptx=dtype.code.removeprefix("f8"))
-    e.pieces.define(name, Piece(text, (dtype.code, unpack)))
-    into = e.variable(op.result)
-    source = e.refs[x]
+    needs = (dtype.code, unpack) if source == float32 else (dtype.code, source.code, "pair16", unpack)
+    e.pieces.define(name, Piece(text, needs))
+    _by_words(e, op, name, 2)
 
-    def pair(index: Index) -> str:
-        low, high = (2 * index, 2 * index + 1) if isinstance(index, int) else (f"2 * {index}", f"2 * {index} + 1")
-        return f"{name}({into.name} + {low}, {source.at(low)}, {source.at(high)});"
 
-    e.unrolled((into.count or 2) // 2, [(op.loc, pair)])
+@emits(regs.widen)
+def _widen(e: Emitter, op: Op) -> None:
+    (x,) = op.uses
+    _by_words(e, op, widener(e.pieces, dtype_of(x), dtype_of(op.result)), 32 // dtype_of(x).bits)
+
+
+def _by_words(e: Emitter, op: Op, name: str, each: int) -> None:
+    """`name(y, x0, x1, ...)` for every group of `each` registers."""
+    into, source = e.variable(op.result), e.refs[op.uses[0]]
+
+    def group(index: Index) -> str:
+        places = [member(index, each, j) for j in range(each)]
+        return f"{name}({into.name} + {places[0]}, {', '.join(map(source.at, places))});"
+
+    e.unrolled((into.count or each) // each, [(op.loc, group)])
 
 
 @refers(regs.splat)

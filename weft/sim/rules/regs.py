@@ -7,8 +7,9 @@ from functools import lru_cache
 import numpy as np
 
 from weft.ir.core import Op
-from weft.ir.types import RegsType, float32
+from weft.ir.types import RegsType
 from weft.ops import regs
+from weft.ops.check import dtype_of
 from weft.sim.machine.data import Array, Data, marked, moved, stacked, undefined_in, union
 from weft.sim.machine.tasks import Task
 from weft.sim.machine.wraps import CAUSE, WORD, wrapped_in
@@ -48,9 +49,9 @@ def _concat(task: Task, op: Op, *parts: Data) -> Data:
     return stacked(full, lambda arrays: np.concatenate(arrays, axis=1))
 
 
-@rule(regs.narrow)
+@rule(regs.narrow, regs.widen)
 def _narrow(task: Task, op: Op, x: Data) -> Data:
-    return Data(numbers.cast(x.array, float32, op.attrs["dtype"], "rn"), x.undefined)
+    return Data(numbers.cast(x.array, dtype_of(op.uses[0]), op.attrs["dtype"]), x.undefined)
 
 
 @rule(regs.splat)

@@ -28,4 +28,4 @@ RULES: dict[OpDef, Rule] = {
     regs.concat: Rule(joined),
     **dict.fromkeys((regs.splat, regs.extract, regs.gather), Rule(first)),
 }
-NOTHING: dict[OpDef, str] = dict.fromkeys((regs.narrow, regs.dot), "floats")
+NOTHING: dict[OpDef, str] = dict.fromkeys((regs.narrow, regs.widen, regs.dot), "floats")

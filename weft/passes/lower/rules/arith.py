@@ -8,7 +8,7 @@ arith.add %x, %y                              -->    one addition per register  
 from __future__ import annotations
 
 from weft.ir.core import Op, OpDef, Value
-from weft.ir.types import DType, ScalarType, TileType, Type, float32, int32, wrap
+from weft.ir.types import DType, RegsType, ScalarType, TileType, Type, float32, int32, wrap
 from weft.ops import arith, regs
 from weft.ops.regs import Table
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Splat, bounded, sum_strides
@@ -167,7 +167,7 @@ def _bits_of(lo: Lowering, op: Op) -> Affine | None:
 def cast(lo: Lowering, op: Op) -> None:
     """A widening integer cast keeps the affine form for addresses. `exact` computes the wrapped value if it is needed itself.
 
-    A cast of an even number of FP32 registers to a narrow float uses the packed `cvt` instructions."""
+    A cast of whole words of registers between narrow numbers and floats uses packed instructions."""
     if kept_scalar(lo, op):
         return
     dtype: DType = op.attrs["dtype"]
@@ -175,11 +175,10 @@ def cast(lo: Lowering, op: Op) -> None:
     form = lo.form(source)
     was = source.type.element
     widens = isinstance(was, DType) and was.is_int() and not was.is_bool() and dtype.is_int() and dtype.bits > was.bits
-    narrows = was == float32 and dtype in regs.NARROW and (lo.target.has_fp8_cvt or not dtype.is_fp8())
-    if narrows and not isinstance(form, Splat) and op.attrs["rounding"] == "rn":
-        value = lo.array(form)
-        if lo.count(Array(value)) % 2 == 0:
-            lo.define(op, Array(lo.emit(regs.narrow, value, dtype=dtype)))
+    if isinstance(was, DType) and not isinstance(form, Splat):
+        packed = _packed(lo, lo.array(form), was, dtype, op.attrs["rounding"]) if dtype.is_floating() else None
+        if packed is not None:
+            lo.define(op, Array(packed))
             return
     if not isinstance(form, Affine) or not widens:
         elementwise(lo, op)
@@ -190,6 +189,21 @@ def cast(lo: Lowering, op: Op) -> None:
 
     strides = tuple([(lo.cast(stride, dtype), table) for stride, table in form.strides])
     lo.define(op, Affine(lo.cast(form.base, dtype), form.const, strides, None if form.uniform else exact))
+
+
+def _packed(lo: Lowering, x: Value, was: DType, dtype: DType, rounding: str) -> Value | None:
+    """A cast to floats by `regs.widen` and `regs.narrow`; if need be by way of float32, which has every number that widens."""
+    assert isinstance(x.type, RegsType)
+    if (was.is_fp8() or dtype.is_fp8()) and not lo.target.has_fp8_cvt:
+        return None
+    if was in regs.NARROW.get(dtype, ()) and rounding == "rn" and x.type.count % 2 == 0:
+        return lo.emit(regs.narrow, x, dtype=dtype)
+    if was not in regs.WIDEN or x.type.count % (32 // was.bits):
+        return None
+    if dtype in regs.WIDEN[was]:
+        return lo.emit(regs.widen, x, dtype=dtype)
+    wide = lo.emit(regs.widen, x, dtype=float32)
+    return _packed(lo, wide, float32, dtype, rounding) or lo.emit(arith.cast, wide, dtype=dtype, rounding=rounding)
 
 
 def cmp(lo: Lowering, op: Op) -> None:
