@@ -326,6 +326,8 @@ def test_scratch(arch):
                 k.emit(shared.store_regs, room, thread, k.load(ptr, 2 * vec), mask, **places)
             k.emit(sync.barrier)
             k.emit(sync.schedule_barrier)
+            k.emit(sync.fence, order="sc", scope="sys")
+            k.emit(sync.fence)
             k.store(ptr, k.emit(shared.load_regs, room, thread, **places))
         index = k.emit(regs.affine, thread, offsets=((0, 3, 5, 9),))
         k.store(ptr, k.emit(shared.load_at, room, index))

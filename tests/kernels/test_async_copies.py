@@ -11,7 +11,7 @@ from tests.kernels.matrices import LAYOUTS, load_matrix, store_matrix
 from weft import language as gl
 from weft.errors import CompilationError
 from weft.language.nvidia.ampere import async_copy
-from weft.language.nvidia.hopper import async_store, fence_async_shared, mbarrier, tma
+from weft.language.nvidia.hopper import async_store, fence_async_global, fence_async_shared, mbarrier, tma
 
 ROWS = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
 SWIZZLED = gl.SwizzledSharedLayout(8, 1, 8, [1, 0])
@@ -263,6 +263,7 @@ def handed_on(line, out, flag, layout: gl.constexpr):
     else:
         while gl.atomic_add(flag, 0, sem="acquire") != 1:
             pass
+        fence_async_global()
         bar = mbarrier.allocate_mbarrier()
         mbarrier.init(bar, count=1)
         mbarrier.expect(bar, line.block_type.nbytes)

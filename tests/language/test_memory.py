@@ -229,6 +229,16 @@ def test_a_poll(kernel):
     assert op.attrs == {"order": "relaxed", "scope": "sys"} and op.operand("timeout") is not None
 
 
+def test_a_fence(kernel):
+    gl.fence()
+    assert kernel.last("sync.fence").attrs == {"order": "acq_rel", "scope": "gpu"}
+    gl.fence("sc", "sys")
+    assert kernel.last("sync.fence").attrs == {"order": "sc", "scope": "sys"}
+    for wrong in ({"sem": "acquire"}, {"scope": "warp"}):
+        with mistake("language-access-order"):
+            gl.fence(**wrong)
+
+
 def test_what_a_poll_refuses(kernel):
     with mistake("language-poll-order") as found:
         gl.atomic_poll(kernel.pointer(gl.int32), 1, sem="release")

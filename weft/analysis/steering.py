@@ -85,7 +85,7 @@ def _meets(region: Region) -> bool:
 
 
 def _waits(effect: Effect) -> bool:
-    return effect.kind == "sync" and effect.space not in ("warp", "io", "cluster")
+    return effect.kind == "sync" and effect.space not in ("warp", "io", "cluster", "global")
 
 
 class _Flow(Values[Bits, Bits]):

@@ -51,8 +51,10 @@ def is_product(op: Op) -> bool:
 
 
 def touches_global(op: Op) -> bool:
-    """Whether an operation accesses global memory through the generic proxy."""
-    return any(effect.space == "global" and effect.proxy == "generic" for effect in op.effects)
+    """Whether an operation accesses global memory through the generic proxy, or is a fence of it."""
+    return any(
+        effect.space == "global" and (effect.proxy == "generic" or effect.kind == "sync") for effect in op.effects
+    )
 
 
 def is_commit(op: Op) -> bool:
@@ -66,12 +68,12 @@ def threads_touch_tensor(op: Op) -> bool:
 
 
 def publishes(op: Op) -> bool:
-    """Whether an operation is an atomic with release semantics."""
+    """Whether an operation is an access with release semantics, or a fence."""
     return touches_global(op) and any(effect.order in ("release", "acq_rel") for effect in op.effects)
 
 
 def acquires(op: Op) -> bool:
-    """Whether an operation is an atomic with acquire semantics."""
+    """Whether an operation is an access with acquire semantics, or a fence."""
     return touches_global(op) and any(effect.order in ("acquire", "acq_rel") for effect in op.effects)
 
 

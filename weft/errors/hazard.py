@@ -464,9 +464,10 @@ GLOBAL_STORED = row(
 GLOBAL_FENCE = row(
     "hazard-global-fence",
     MissingFence,
-    "program {program} {access} {name}[{index}] by TMA, which threads of {partition} {before}: weft has no fence for "
-    "global memory",
-    "use gl.load(), gl.store() or async_copy for {name} here, or write it in an earlier launch",
+    "program {program} {access} {name}[{index}] by TMA, which {partition} {before} in this launch, and no proxy fence lies "
+    "between",
+    "call fence_async_global() after the first line (after the full wait, if that is a TMA store), before the gl.barrier() or "
+    "release that hands the memory on, or before this line, after the acquire; gl.load() and async_copy need none",
 )
 DEPENDENT_LAUNCH = row(
     "hazard-dependent-launch",

@@ -8,6 +8,7 @@ package neither reads Python source nor generates code.
 from typing import TYPE_CHECKING
 
 from weft.language import block, extra, math, nvidia, warp
+from weft.language.access_order import fence
 from weft.language.aggregate import aggregate, aggregate_replace
 from weft.language.arith import (
     PropagateNan,
@@ -231,7 +232,7 @@ __all__ = [
     # Shared memory, and what one vendor's GPUs have
     "allocate_shared_memory", "bank_conflicts", "nvidia", "shared_memory_descriptor", "shared_memory_descriptor_type",
     # Making tiles, memory
-    "arange", "full", "full_like", "zeros", "zeros_like", "load", "store", "atomic_add", "atomic_and", "atomic_cas",
+    "arange", "full", "full_like", "zeros", "zeros_like", "load", "store", "fence", "atomic_add", "atomic_and", "atomic_cas",
     "atomic_max", "atomic_min", "atomic_or", "atomic_poll", "atomic_xchg", "atomic_xor",
     # Arithmetic and logic
     "PropagateNan", "add", "cdiv", "clamp", "floordiv", "maximum", "minimum", "mod", "mul", "negative", "next_power_of_2",

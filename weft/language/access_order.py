@@ -1,4 +1,4 @@
-"""Memory order (`sem`) and scope of accesses to global memory, and the address of a one-element view.
+"""Memory order (`sem`) and scope of accesses to global memory, fences, and the address of a one-element view.
 
 `weft.ops.memory` defines the orders; `weft.language.atomics` lists those of atomics.
 """
@@ -12,15 +12,19 @@ from weft.errors import language as errors
 from weft.ir.types import int1
 from weft.language.context import current
 from weft.language.logic import bit_and, compare
+from weft.language.marks import builtin
 from weft.language.promote import place
 from weft.language.storages import GlobalStorage
-from weft.language.tensor import tensor
+from weft.language.tensor import apply_many, tensor
+from weft.ops import sync
 from weft.ops.memory import MemoryScope
+from weft.ops.sync import FenceOrder
 from weft.views import LayoutTensor
 
 if TYPE_CHECKING:
     from weft.ir.core import Attrs
 
+_FENCES = get_args(FenceOrder)
 _PARTNER = {
     "load": "a load with sem='acquire' receives what a store with sem='release' or an atomic has published",
     "store": "a store with sem='release' publishes what a load with sem='acquire' or an atomic receives",
@@ -62,6 +66,27 @@ def check_scope(what: str, scope: str) -> str:
         target, named = current().target.name, f"{what} with scope='cluster'"
         raise fail(asynchronous.TARGET, what=named, feature="clusters", target=target, instead="use scope='gpu'")
     return scope
+
+
+@builtin
+def fence(sem: str = "acq_rel", scope: str = "gpu") -> None:
+    """A memory fence (PTX `fence.acq_rel.gpu`): it makes relaxed accesses before and behind it acquire and release.
+
+    A relaxed store or atomic behind the fence releases all accesses of the program before the fence; a relaxed load or atomic
+    before it, whose value decides what follows, acquires for all accesses behind it. A loop around relaxed loads with one
+    fence behind it is cheaper than one around loads with `sem="acquire"`. `sem="sc"` also puts fences of all threads in
+    one order, which two programs need that each store one flag and load the other's. `scope` is cta, cluster, gpu or sys.
+
+    In a kernel that is launched with `block=`, and under conditions that differ between threads, it orders accesses of the
+    thread that executes it: other threads of the block need a `gl.barrier()` before (to release) and behind (to acquire); in
+    tile kernels weft inserts these. Raises CompilationError: language-access-order, async-target.
+    """
+    for field, got, known in (("sem", sem, _FENCES), ("scope", scope, get_args(MemoryScope))):
+        if got not in known:
+            more = "; loads and stores acquire and release by themselves with sem=" if field == "sem" else ""
+            words = " or ".join(map(repr, known))
+            raise fail(errors.ACCESS_ORDER, what="fence", field=field, got=repr(got), known=words, more=more)
+    apply_many(sync.fence, (), order=sem, scope=check_scope("gl.fence", scope))
 
 
 def is_element(x: object) -> TypeGuard[LayoutTensor]:

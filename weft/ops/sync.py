@@ -1,11 +1,14 @@
-"""Barriers between the threads of a block, the proxy fence, the order between launches, and the barrier of the instruction
-schedule."""
+"""Barriers between the threads of a block, fences of memory order, proxy fences, the order between launches, and the barrier of
+the instruction schedule."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from weft.ir.core import Attrs, Effect
 from weft.ir.define import op
 from weft.ops.check import require
+from weft.ops.memory import MemoryScope
 
 
 @op("sync.barrier", effects=(Effect("sync", "threads"),), needs="block")
@@ -21,6 +24,22 @@ def fence_async(cluster: bool = False, reason: str = "") -> None:
     """Proxy fence: order earlier generic accesses to shared memory before later ones of the async proxy (fence.proxy.async).
 
     It orders the accesses of the executing thread, and those that happen before the fence. `reason` as in `barrier`."""
+
+
+@op("sync.fence_async_global", effects=(Effect("sync", "global", proxy="async"),))
+def fence_async_global() -> None:
+    """Proxy fence: order accesses to global memory that happen before it before later ones of the async proxy
+    (fence.proxy.async.global)."""
+
+
+FenceOrder = Literal["acq_rel", "sc"]
+"""The memory order of a fence: acq_rel makes relaxed accesses acquire and release; with sc all fences have one order, too."""
+
+
+@op("sync.fence", effects=(Effect("sync", "global", order="acq_rel"),))
+def fence(order: FenceOrder = "acq_rel", scope: MemoryScope = "gpu") -> None:
+    """Fence of each thread that executes it (fence.acq_rel): a release with a later relaxed write, an acquire with an earlier
+    relaxed read."""
 
 
 @op("sync.block", effects=(Effect("sync", "threads"),), needs="block")

@@ -132,6 +132,9 @@ def test_fences(golden):
     k = Kernel(name="fences")
     k.emit(sync.fence_async)
     k.emit(sync.fence_async, cluster=True)
+    k.emit(sync.fence_async_global)
+    k.emit(sync.fence)
+    k.emit(sync.fence, order="sc", scope="sys")
     golden(text_of(k.done()), ".cu")
 
 
@@ -141,4 +144,5 @@ def test_fences_compile(arch):
     k = Kernel(name="fences")
     k.emit(sync.fence_async)
     k.emit(sync.fence_async, cluster=True)
+    k.emit(sync.fence_async_global)
     assert "FENCE" in disassemble(compiled(k.done(), arch).cubin)

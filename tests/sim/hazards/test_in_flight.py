@@ -186,7 +186,7 @@ def written_and_moved(src, x, fault: gl.constexpr, layout: gl.constexpr, smem: g
 
 
 @pytest.mark.parametrize(("fault", "verb"), [("cp.async", ""), ("load", "reads src[0]"), ("store", "writes src[0]")])
-def test_no_fence_orders_global_memory_for_tma(fault, verb):
+def test_global_memory_needs_a_fence_of_its_own_for_tma(fault, verb):
     found = verdict(written_and_moved, lambda: (*both_ways(), fault, ROWS, PLAIN))
     if not verb:
         assert found is None
@@ -195,7 +195,7 @@ def test_no_fence_orders_global_memory_for_tma(fault, verb):
     refused(
         found,
         "hazard-global-fence",
-        f"{verb} by TMA, which threads of the block wrote: weft has no fence for global memory",
+        f"{verb} by TMA, which the block wrote in this launch, and no proxy fence lies between",
     )
 
 

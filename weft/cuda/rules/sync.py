@@ -1,8 +1,9 @@
-"""Barriers of a block and of a warp, the proxy fence, and the order between launches."""
+"""Barriers of a block and of a warp, fences of memory order, proxy fences, and the order between launches."""
 
 from __future__ import annotations
 
 from weft.cuda.emitter import Emitter, emits
+from weft.cuda.text.prelude import Piece
 from weft.ir.core import Op
 from weft.ops import sync
 
@@ -57,3 +58,15 @@ def _gdc_wait(e: Emitter, op: Op) -> None:
 @emits(sync.gdc_launch_dependents)
 def _gdc_launch_dependents(e: Emitter, op: Op) -> None:
     e.out.line(f"{e.call('gdc_launch_dependents')};")
+
+
+@emits(sync.fence_async_global)
+def _fence_async_global(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.call('fence_async_global')};")
+
+
+@emits(sync.fence)
+def _fence(e: Emitter, op: Op) -> None:
+    order, scope = op.attrs["order"], op.attrs["scope"]
+    text = f'DEV void fence_{order}_{scope}() {{ asm volatile("fence.{order}.{scope};" ::: "memory"); }}'
+    e.out.line(f"{e.pieces.define(f'fence_{order}_{scope}', Piece(text))}();")

@@ -366,6 +366,9 @@ _SYNC = {
     "fence_async_cluster": Piece(
         'DEV void fence_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }'
     ),
+    "fence_async_global": Piece(
+        'DEV void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }'
+    ),
     "fence_cluster": Piece('DEV void fence_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }'),
     # The memory clobber of both keeps accesses on their side: those before the wait run beside the launches waited for, and
     # dependents that start early take bandwidth from what stands behind their release.

@@ -276,7 +276,7 @@ class _Inserter(States[State]):
         elif effect.space == "threads" and effect.waits:
             state.barrier()
             state.tensor = False
-        elif effect.proxy == "async":
+        elif effect.proxy == "async" and effect.space == "shared":
             state.fence()
         elif effect.space == "cluster" and effect.waits:
             state.meet()

@@ -11,6 +11,9 @@ barrier of the partition merges all of these and the task's own events into `kno
 that a proxy fence has made visible to the async proxy; `own_fenced` counts those that each thread has fenced for itself.
 `warps` holds what the threads of each warp know in addition, from barriers of that warp (`bar.warp.sync`).
 
+`proxied` counts the events that a proxy fence of global memory has followed, `own_proxied` those of each thread that it has
+fenced for itself, by thread (`EVERY` for all).
+
 For tensor memory, `sealed` counts the events that `tcgen05.fence::before_thread_sync` orders before the next release,
 `own_sealed` the task's own such events, valid per thread until the next barrier. `ordered` counts the events that
 `tcgen05.fence::after_thread_sync` orders before what follows (PTX ISA, "tcgen05.fence").
@@ -32,6 +35,8 @@ from weft.sim.memory.learned import Learned
 from weft.sim.memory.warps import WARPS, of_one_warp, shared_in_warps, warp_of
 
 Counts = dict[int, int]
+EVERY = -1
+"""In place of a thread's number: all threads of the task."""
 
 
 def join(into: Counts, other: Counts) -> None:
@@ -57,6 +62,7 @@ class Released:
     fenced: Counts = field(default_factory=_counts)
     before: Counts = field(default_factory=_counts)
     sealed: Counts = field(default_factory=_counts)
+    proxied: Counts = field(default_factory=_counts)
     learned: Learned | None = None
 
     def join(self, other: Released) -> None:
@@ -68,6 +74,7 @@ class Released:
         join(self.fenced, other.fenced)
         join(self.before, other.before)
         join(self.sealed, other.sealed)
+        join(self.proxied, other.proxied)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +94,8 @@ class Clock:
     sealed: Counts = field(default_factory=_counts)
     own_sealed: Counts = field(default_factory=_counts)
     ordered: Counts = field(default_factory=_counts)
+    proxied: Counts = field(default_factory=_counts)
+    own_proxied: Counts = field(default_factory=_counts)
     touched: int = 0
     arrived: int = 0
     learned: Learned = field(default_factory=Learned)
@@ -145,6 +154,15 @@ class Clock:
         join(self.own_fenced, self.each)
         self.own_fenced[self.slot] = self.position
 
+    def fence_global(self, threads: Array | None) -> None:
+        """A proxy fence of global memory by these threads (None: all): their own accesses, and those they know of."""
+        join(self.proxied, self.known)
+        if threads is None:
+            self.own_proxied = {EVERY: self.position}
+        else:
+            self.own_proxied.update(dict.fromkeys(np.flatnonzero(threads).tolist(), self.position))
+        self.learned.fence_proxy(threads)
+
     def seal(self, issued: Counts) -> bool:
         """`tcgen05.fence::before_thread_sync`: each thread's accesses to tensor memory precede its next release. The elected
         thread's fence covers the operations that it has `issued`, too. Returns whether there was anything to order."""
@@ -168,7 +186,8 @@ class Clock:
         join(known, self.elected)
         before = dict(self.before)
         join(before, known)
-        return Released(known, dict(self.fenced), before, dict(self.sealed), self.learned.published())
+        learned = self.learned.published()
+        return Released(known, dict(self.fenced), before, dict(self.sealed), dict(self.proxied), learned)
 
     def release_all(self) -> Released:
         """A release by every thread of the task."""
@@ -179,6 +198,7 @@ class Clock:
             out.known[~self.slot] = self.arrived
         join(out.fenced, self.own_fenced)
         join(out.sealed, self.own_sealed)
+        join(out.proxied, {self.slot: self.own_proxied.get(EVERY, 0)})
         join(out.before, out.known)
         return out
 
@@ -188,6 +208,7 @@ class Clock:
         join(self.fenced, released.fenced)
         join(self.before, released.before)
         join(self.sealed, released.sealed)
+        join(self.proxied, released.proxied)
         if released.learned is not None:
             self.learned.join(released.learned)
 

@@ -359,8 +359,11 @@ def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
         races.touch(touch)
         if releases:
             races.release(touch, place[1], replaces=not strong_read)
-        elif not strong_read:
-            races.published.overwrites(task, place)
+        else:
+            if not strong_read:
+                races.published.overwrites(task, place)
+            if touch.way != "strong read":
+                races.fenced_write(touch, place[1], replaces=not strong_read)
     if settles and acquires:
         task.settled = task.clock.position
 

@@ -36,10 +36,12 @@ class Known:
     """A vector clock over the tasks of the launch. `counts`: per task, the count for all of its threads. `threads`: larger
     counts for single threads and warps of a task, encoded as in `weft.sim.memory.warps`. They are kept per task so that
     merging shares the entries that did not change; otherwise an atomic by every thread of a thousand programs on one counter
-    would copy everything published so far each time."""
+    would copy everything published so far each time. `fenced`: the events that a proxy fence of global memory has followed on
+    the way here."""
 
     counts: Array
     threads: dict[int, Threads] = field(default_factory=dict[int, Threads])
+    fenced: Known | None = None
 
     def has(self, owners: Array, positions: Array, notes: Any) -> Array:
         """Mask of the events that happen before, given their tasks, their numbers there, and their threads."""
@@ -107,6 +109,35 @@ class Learned:
             if before is not None and threads is not None:
                 threads = None if before.threads is None else threads | before.threads
             self.pending[reader, key] = Seen(acquires, published, threads)
+
+    def fence(self, threads: Array | None, concerns: Callable[[Key], bool]) -> None:
+        """A fence of memory order by these threads (None: all): relaxed reads before it, at the keys that it `concerns`,
+        acquire once their values decide something, or at once if they have."""
+        for key in [key for key in self.noticed if concerns(key)]:
+            self._learn(self.noticed.pop(key), threads)
+        for (reader, key), seen in self.pending.items():
+            if not seen.acquires and concerns(key) and _covers(threads, seen.threads):
+                self.pending[reader, key] = Seen(True, seen.published, seen.threads)
+
+    def fence_proxy(self, threads: Array | None) -> None:
+        """A proxy fence by these threads: what they have acquired precedes their later accesses in the async proxy."""
+        if self.world is not None:
+            self._learn(fenced(self.world), threads)
+        self.single = [(of, fenced(known) if _covers(threads, of) else known) for of, known in self.single]
+        for place, seen in self.pending.items():
+            if _covers(threads, seen.threads):
+                self.pending[place] = Seen(seen.acquires, fenced(seen.published), seen.threads)
+
+    def fenced(self, owners: Array, positions: Array, notes: Any, thread: int | None, bits: Bits = 0) -> Array:
+        """Mask of the other tasks' events that a proxy fence has followed, for a thread of the task (None: for all)."""
+        known = self.everything(bits, thread)
+        if known is None or known.fenced is None:
+            return np.zeros(np.shape(owners), np.bool_)
+        return known.fenced.has(owners, positions, notes)
+
+    def copy(self) -> Learned:
+        """The present state."""
+        return Learned(self.world, list(self.single), dict(self.pending), dict(self.noticed), self.active)
 
     def _learn(self, known: Known, threads: Array | None) -> None:
         if threads is None or threads.all():
@@ -188,6 +219,11 @@ class Learned:
             self.noticed[key] = later(self.noticed.get(key), known)
 
 
+def _covers(threads: Array | None, some: Array | None) -> bool:
+    """True if these threads (None: all) include some others."""
+    return threads is None or (some is not None and not np.any(some & ~threads))
+
+
 def _among(some: Array, threads: Any) -> Any:
     """True where an access is by one thread, and that thread is in `some`."""
     return is_one(threads) & some.take(threads, mode="clip")
@@ -201,7 +237,13 @@ def later(first: Known | None, second: Known) -> Known:
     size = max(one.size, other.size)
     one, other = (each if each.size == size else np.pad(each, (0, size - each.size)) for each in (one, other))
     counts = one if one is other else np.maximum(one, other)
-    return Known(counts, _merged(first.threads, second.threads))
+    fenced = first.fenced if second.fenced is None else later(first.fenced, second.fenced)
+    return Known(counts, _merged(first.threads, second.threads), fenced)
+
+
+def fenced(known: Known) -> Known:
+    """The clock behind a proxy fence."""
+    return Known(known.counts, known.threads, Known(known.counts, known.threads))
 
 
 def _merged(first: dict[int, Threads], second: dict[int, Threads]) -> dict[int, Threads]:

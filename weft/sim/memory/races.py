@@ -24,6 +24,7 @@ from weft.sim.machine.data import Array, arange, where
 from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.report import Report
+from weft.sim.memory.clocks import EVERY
 from weft.sim.memory.events import EventMode
 from weft.sim.memory.heap import GlobalPlace, Heap
 from weft.sim.memory.launches import Dependence
@@ -291,17 +292,35 @@ class Races:
         return GLOBAL_ORDERING.ends[self._kinds[number]]
 
     def _check_fence(self, touch: Touch, tracks: Tracks, index: Array) -> None:
-        """Report a TMA access to granules that threads wrote in this launch. Raises MissingFence."""
-        row = GLOBAL_ORDERING.fence.missing(touch.task.clock, PLAIN, 0)
-        assert row is not None, "no fence orders the proxies' accesses to global memory"
+        """Report a TMA access to granules that threads wrote in this launch, or that TMA of another program did, if no proxy
+        fence has followed. Raises MissingFence."""
         for way in ("write", "atomic") if touch.way != "atomic" else ("write",):
             if way not in tracks.channels:
                 continue
             notes = tracks.channels[way][index]
             events = notes >> THREAD_BITS
-            bad = (events != 0) & (self._components[events] == PLAIN)
+            if not events.any():
+                continue
+            own = self._owners[events] // self._tasks == touch.task.number // self._tasks
+            bad = (events != 0) & ((self._components[events] == PLAIN) | ~own) & ~self._fenced(touch, notes, own)
             if bad.any():
-                self._report(row, touch, way, bad, notes)
+                self._report(hazard.GLOBAL_FENCE, touch, way, bad, notes)
+
+    def _fenced(self, touch: Touch, notes: Array, own: Array) -> Array:
+        """Mask of the events that a proxy fence has followed, as far as the thread that starts an access knows."""
+        task, clock, events, threads = touch.task, touch.task.clock, notes >> THREAD_BITS, notes & THREADS
+        owners, positions = self._owners[events], self._positions[events]
+        slots = where(own, owners - (task.number - task.slot), 0)
+        counts = np.array([clock.proxied.get(slot, 0) for slot in range(self._tasks)])
+        counts[task.slot] = max(counts[task.slot], clock.own_proxied.get(EVERY, 0))
+        mine = np.zeros(THREADS + 1, np.int64)
+        for thread, count in clock.own_proxied.items():
+            mine[thread] = count if thread != EVERY else 0
+        alone = where(owners == task.number, mine[threads], 0)
+        decided = self._steering.decided.get(touch.op, 0)
+        thread = touch.threads if isinstance(touch.threads, int) and touch.threads != THREADS else None
+        others = clock.learned.fenced(owners, positions, threads, thread, decided)
+        return where(own, positions < np.maximum(counts[slots], alone), others)
 
     def _clash(self, touch: Touch, way: str, bad: Array, notes: Array, own: Array, bits: Array | None) -> None:
         flat = int(np.argmax(bad))
@@ -418,6 +437,22 @@ class Races:
         if self.published.enabled:
             self.published.release(touch, addresses, replaces, max(self._latest, touch.task.number))
             self._settle(touch.task, touch.each)
+
+    def fenced_write(self, touch: Touch, addresses: Array, replaces: bool) -> None:
+        """A relaxed write at these addresses, which a fence before it makes a release."""
+        if self.published.enabled:
+            self.published.fenced_write(touch, addresses, replaces, max(self._latest, touch.task.number))
+
+    def fence(self, task: Actor, op: Op, threads: Array | None, each: bool) -> None:
+        """A fence of memory order by these threads (None: all). `each`: the code is written per thread."""
+        if self.published.enabled:
+            self._settle(task, each)
+            self.published.fence(task, op, threads)
+
+    def fence_proxy(self, task: Actor, threads: Array | None, each: bool) -> None:
+        """A proxy fence by these threads."""
+        self._settle(task, each)
+        task.clock.fence_global(threads)
 
     def _settle(self, task: Actor, each: bool) -> None:
         """A release also publishes the completion of the copies that the task knows to be complete. From now on such a copy is

@@ -86,11 +86,11 @@ class End:
 class Fence:
     """What must lie between two accesses besides the barrier that orders them.
 
-    `kinds`: fences that fields of the clock count, in this order, each with the hazard if it is missing (no field: there is no
-    such fence). `proxies`: they order accesses in the generic proxy before later ones in the async proxy, also of the same
-    thread (`Clock.own_fenced` counts what each thread has fenced for itself); otherwise accesses of any two threads."""
+    `kinds`: fences that fields of the clock count, in this order, each with the hazard if it is missing. `proxies`: they order
+    accesses in the generic proxy before later ones in the async proxy, also of the same thread (`Clock.own_fenced` counts what
+    each thread has fenced for itself); otherwise accesses of any two threads."""
 
-    kinds: tuple[tuple[Literal["", "fenced", "sealed", "ordered"], Row], ...]
+    kinds: tuple[tuple[Literal["fenced", "sealed", "ordered"], Row], ...]
     proxies: bool = False
 
     def missing(self, clock: Clock, component: int, value: int) -> Row | None:
@@ -168,8 +168,8 @@ GLOBAL_ORDERING = Ordering(
         # Only a wait without `.read` covers the writes of TMA stores (PTX ISA, "cp.async.bulk.wait_group").
         ("store", True): End(_both(hazard.GLOBAL_STORED), "elected", of_programs=True),
     },
-    # `sync.fence_async` covers shared memory only.
-    Fence((("", hazard.GLOBAL_FENCE),), proxies=True),
+    # Proxy fences of global memory are judged by masks, too (`weft.sim.memory.races`).
+    Fence(()),
     programs=hazard.GLOBAL_RACE,
 )
 """Storage differs: a block's memory keeps the last accesses of each task, and `clash` judges one after another; global memory

@@ -1,4 +1,4 @@
-"""Barriers of a block and of a warp, the proxy fence, and the order between launches."""
+"""Barriers of a block and of a warp, fences of memory order, proxy fences, and the order between launches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from weft.ir.core import Op
 from weft.layout import WARP_SIZE
 from weft.ops import sync
-from weft.sim.machine.data import arange
+from weft.sim.machine.data import Array, arange
 from weft.sim.machine.tasks import Meeting, Task
 from weft.sim.machine.wait import Run
 from weft.sim.rule import rule
@@ -33,6 +33,30 @@ def _fence_async(task: Task, op: Op) -> None:
 @rule(sync.schedule_barrier)
 def _schedule_barrier(task: Task, op: Op) -> None:
     """The simulator executes operations in their order anyway."""
+
+
+@rule(sync.fence)
+def _fence(task: Task, op: Op) -> None:
+    races = task.machine.races
+    if races is not None:
+        races.fence(task, op, *_fencing(task))
+
+
+@rule(sync.fence_async_global)
+def _fence_async_global(task: Task, op: Op) -> None:
+    races = task.machine.races
+    if races is not None:
+        races.fence_proxy(task, *_fencing(task))
+
+
+def _fencing(task: Task) -> tuple[Array | None, bool]:
+    """The threads that execute a fence (None: all), and whether the code is written per thread. In tile kernels lowering puts
+    barriers around a fence that all threads execute; tile IR does not contain them yet, so their order is applied here."""
+    func, active = task.machine.func, task.active
+    each = func.attrs.block is not None or active is not None
+    if not each and not task.machine.lowered and func.attrs.sync != "none":
+        task.settled = task.clock.position
+    return (None if active is None else np.ravel(np.broadcast_to(active, (task.threads, 1)))), each
 
 
 @rule(sync.warp_barrier)

@@ -33,6 +33,19 @@ def fence_async_shared(cluster: bool = False) -> None:
 
 
 @builtin
+def fence_async_global() -> None:
+    """A proxy fence of global memory: accesses that happen before it precede later ones of the async proxy (TMA).
+
+    What threads of this or another program have written in the same launch, and what other programs have stored by TMA, is
+    loaded by TMA only behind such a fence: after the write (for a TMA store after `tma.store_wait(0, read_only=False)`) and
+    before the release or barrier that hands it on, or after the acquire. Threads need none to read what TMA has stored: its
+    completion is one. PTX ISA, "Async proxy" and "fence.proxy". Raises async-target.
+    """
+    demand("fence_async_global", "TMA")
+    apply_many(sync.fence_async_global, ())
+
+
+@builtin
 def async_store(dst: shared_memory_descriptor, value: tensor, mbarrier: shared_memory_descriptor) -> None:
     """Start a store of a tile to shared memory (`st.async`), which completes its bytes on an mbarrier.
 
@@ -53,6 +66,6 @@ def async_store(dst: shared_memory_descriptor, value: tensor, mbarrier: shared_m
 
 
 __all__ = [
-    "async_copy", "async_store", "cluster", "fence_async_shared", "mbarrier", "mma_v2", "named_barrier", "tma", "warpgroup_mma",
-    "warpgroup_mma_accumulator", "warpgroup_mma_init", "warpgroup_mma_layout", "warpgroup_mma_wait",
+    "async_copy", "async_store", "cluster", "fence_async_global", "fence_async_shared", "mbarrier", "mma_v2", "named_barrier",
+    "tma", "warpgroup_mma", "warpgroup_mma_accumulator", "warpgroup_mma_init", "warpgroup_mma_layout", "warpgroup_mma_wait",
 ]  # fmt: skip

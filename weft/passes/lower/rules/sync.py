@@ -1,4 +1,4 @@
-"""Lowering of the proxy fence. Barriers stay as they are."""
+"""Lowering of the proxy fences. Barriers and fences of memory order stay as they are."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ def fence_async(lo: Lowering, op: Op) -> None:
     lo.emit(op.kind, **op.attrs)
 
 
-RULES: dict[OpDef, LowerRule] = {sync.fence_async: fence_async}
+RULES: dict[OpDef, LowerRule] = dict.fromkeys((sync.fence_async, sync.fence_async_global), fence_async)

@@ -4,4 +4,10 @@ fences() {
   fence_async();
 #line 1
   fence_async_cluster();
+#line 1
+  fence_async_global();
+#line 1
+  fence_acq_rel_gpu();
+#line 1
+  fence_sc_sys();
 }
