@@ -10,6 +10,24 @@ ARRAY = row(
     "matmul multiplies matrices, but {name} is {got}",
     "pass a PyTorch, NumPy or CuPy array of two dimensions; a batch is multiplied matrix by matrix",
 )
+TOPK_ARRAY = row(
+    "kernels-topk-array",
+    LaunchError,
+    "topk takes an array with rows at one distance from each other, but got {got}",
+    "pass a PyTorch, NumPy or CuPy array of at least one dimension, made contiguous",
+)
+TOPK_DTYPE = row(
+    "kernels-topk-dtype",
+    LaunchError,
+    "topk does not take elements of {got}",
+    "convert them to one of {known}",
+)
+TOPK_K = row(
+    "kernels-topk-k",
+    LaunchError,
+    "topk got k={k} for rows of {columns} elements",
+    "give an int from 1 to the length of a row, and at most {most}; sort the rows for more",
+)
 SHAPES = row(
     "kernels-shapes",
     LaunchError,

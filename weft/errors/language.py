@@ -515,6 +515,12 @@ TILE_INDEX_AXIS = row(
     "{what} finds positions along one axis, but got axis=None",
     "pass an axis, or gl.ravel(x) and axis 0",
 )
+TILE_TOPK = row(
+    "tile-topk",
+    CompilationError,
+    "topk of {value} got k={k}; its axis {axis} has {size} elements",
+    "give a power of two up to {size}, and slice off what is not wanted",
+)
 TILE_HISTOGRAM = row(
     "tile-histogram",
     CompilationError,

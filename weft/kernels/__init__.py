@@ -1,10 +1,11 @@
-"""Ready-to-call kernels, written in weft: matmul on the tensor cores of Hopper and Blackwell.
+"""Ready-to-call kernels, written in weft: matmul on the tensor cores of Hopper and Blackwell, and the top k of rows.
 
     from weft.kernels import matmul
     c = matmul(a, b)                      # configuration chosen by shapes, strides and types
     c = matmul(a, b, variant="ping_pong")
     c = matmul(a8, b8.T, scale_a=s, scale_b=t, out_dtype=torch.bfloat16)
     c = matmul_scaled(a4, b4.T, a_scales, b_scales, format="nvfp4")
+    values, indices = topk(x, 8)
 
 Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.specialised` (Hopper) or `tensor_memory` (Blackwell).
 """
@@ -12,8 +13,9 @@ Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.speci
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
 from weft.kernels.scaled import compile_scaled, matmul_scaled
+from weft.kernels.selection import topk
 
 __all__ = [
     "ORDERS", "VARIANTS", "MatmulConfig", "chosen_config", "compile_matmul", "compile_scaled", "matmul", "matmul_configs",
-    "matmul_scaled",
+    "matmul_scaled", "topk",
 ]  # fmt: skip

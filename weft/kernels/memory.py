@@ -1,4 +1,4 @@
-"""Arrays that matmul allocates: outputs and split-K partial results. They belong to the caller's framework."""
+"""Arrays that library kernels allocate: outputs and partial results. They belong to the caller's framework."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.errors import kernels as errors
 from weft.runtime.dtypes import numpy_dtype
 
 
-def empty_like(value: Any, shape: tuple[int, int], dtype: str) -> Any:
+def empty_like(value: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """A new array of the framework and on the device of `value`. Raises LaunchError (kernels-out-needed)."""
     framework = type(value).__module__.partition(".")[0]
     module: Any = sys.modules.get(framework)

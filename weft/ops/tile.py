@@ -160,6 +160,17 @@ def scan(*values: Value, axis: int, reverse: bool, combine: Region) -> tuple[Typ
     return types
 
 
+@op("tile.sort_step", stage="tile", removed_by=LOWER, needs="block")
+def sort_step(x: Value, axis: int, stride: int, flip: int, descending: bool) -> Type:
+    """One step of a bitonic sort of integers: elements `i` and `i ^ stride` along `axis` are put in order, the smaller first
+    unless `descending`; the other way round where `i & flip` is set."""
+    integer(x)
+    size = tile(x).shape[axis]
+    inside = 0 < stride < size and 0 <= flip < size and flip & stride == 0
+    require(inside and not stride & (stride - 1) and not flip & (flip - 1), "one bit each of an index below {}", size)
+    return x.type
+
+
 @op("tile.histogram", stage="tile", removed_by=LOWER, needs="block")
 def histogram(x: Value, mask: Value | None, bins: int, layout: DistributedLayout) -> Type:
     """An int32 tile of `bins` counts: how often each value 0 ... bins - 1 occurs in the one-dimensional integer tile `x`."""

@@ -4,8 +4,8 @@
     %s = tile.reduce %x {axis = 1}      -->    %p = tile.reduce %x'               each block its part of the axis
                                                %q = cluster.convert %p            each block the results of all blocks
                                                %s = tile.reduce %q
-    %y = tile.scan %x {axis = 1}        -->    %x' = cluster.convert %x           each block all of the axis (gathers and
-                                               %y' = tile.scan %x'                histograms too)
+    %y = tile.scan %x {axis = 1}        -->    %x' = cluster.convert %x           each block all of the axis (gathers,
+                                               %y' = tile.scan %x'                histograms and sorts too)
                                                %y = tile.convert %y'
     %old = memory.atomic %p, %v         -->    %o = memory.atomic %p, %v          one block executes it for all
                                                %old = cluster.convert %o {first = true}
@@ -131,6 +131,15 @@ def _scan(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
     return _fitted(out, op, [made] if isinstance(made, Value) else list(made))
 
 
+def _sort_step(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+    (x,), axis = operands, op.attrs["axis"]
+    assert x is not None
+    if not any(basis[axis] & op.attrs["stride"] for basis in linear_of(x).bases("block")):
+        return None
+    made = out.emit(tile.sort_step, _converted(out, x, within_blocks(linear_of(x), axis)), **op.attrs)
+    return _fitted(out, op, [made])
+
+
 def _gather(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
     """Each block gets the elements that its indices can name: all along the axis, at its indices' other coordinates."""
     source, index = operands
@@ -178,6 +187,7 @@ _REWRITES: dict[OpDef, Rewrite] = {
     tile.convert: _convert,
     tile.reduce: _reduce,
     tile.scan: _scan,
+    tile.sort_step: _sort_step,
     tile.gather: _gather,
     tile.histogram: _histogram,
 }

@@ -114,6 +114,17 @@ def _scan(task: Task, op: Op, *values: Data) -> Run:
     return tuple(to_tile(data, layout, type.shape, task.rank) for data in x)
 
 
+@rule(tile.sort_step)
+def _sort_step(task: Task, op: Op, x: Data) -> Data:
+    task.demand(op, x, "a sort")
+    axis, stride = op.attrs["axis"], op.attrs["stride"]
+    index = np.arange(x.array.shape[axis])
+    partner = np.take(x.array, index ^ stride, axis)
+    larger = ((index & stride != 0) ^ (index & op.attrs["flip"] != 0)) ^ op.attrs["descending"]
+    larger = larger.reshape([-1 if d == axis else 1 for d in range(x.array.ndim)])
+    return Data(np.where(larger, np.maximum(x.array, partner), np.minimum(x.array, partner)))
+
+
 @rule(tile.histogram)
 def _histogram(task: Task, op: Op, x: Data, mask: Data | None) -> Data:
     task.demand(op, mask, "a mask")

@@ -106,6 +106,7 @@ RULES: dict[OpDef, Rule] = {
     tiles.set_layout: Rule(first, same),
     tiles.extract: Rule(first),
     tiles.gather: Rule(first, _scattered),
+    tiles.sort_step: Rule(first, _scattered),
     tiles.histogram: Rule(_counts, _scattered),
 }
 NOTHING: dict[OpDef, str] = {

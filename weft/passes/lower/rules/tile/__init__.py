@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from weft.ir.core import OpDef
-from weft.passes.lower.rules.tile import across, convert, reductions, shape
+from weft.passes.lower.rules.tile import across, convert, reductions, shape, sorts
 from weft.passes.lower.state import LowerRule
 
-RULES: dict[OpDef, LowerRule] = {**across.RULES, **convert.RULES, **reductions.RULES, **shape.RULES}
+RULES: dict[OpDef, LowerRule] = {
+    **across.RULES, **convert.RULES, **reductions.RULES, **shape.RULES, **sorts.RULES,
+}  # fmt: skip
