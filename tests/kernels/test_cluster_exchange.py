@@ -146,6 +146,19 @@ def test_gathers_of_elements_of_other_blocks(run, rng, axis, layout, other):
 
 
 @weft.jit
+def ordered(out, x, axis: gl.constexpr, layout: gl.constexpr):
+    i, j = offsets(64, 32, layout)
+    gl.store(out + i * 32 + j, gl.sort(gl.load(x + i * 32 + j), axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sorts_across_blocks(run, rng, axis):
+    x, out = rng.integers(-99, 99, (64, 32)).astype(np.int32), poison((64, 32), np.int32)
+    run(ordered, 1, out, x, axis, blocked([[1, 0], [0, 1]]), num_ctas=4)
+    same(out, np.sort(x, axis))
+
+
+@weft.jit
 def counted(out, x, layout: gl.constexpr, other: gl.constexpr):
     i = gl.arange(0, 1024, layout)
     value = gl.load(x + i)

@@ -164,6 +164,24 @@ def test_scans(kernel):
         gl.associative_scan(x, 0, max)
 
 
+def test_sort_and_topk(kernel):
+    x = kernel.tile(gl.float16, (16, 32))
+    y = gl.sort(x)
+    assert (y.shape, y.dtype, y.layout) == (x.shape, x.dtype, x.layout)
+    assert kernel.names.count("tile.sort_step") == 15
+    assert gl.topk(x, 4, dim=0).shape == [4, 32] and gl.topk(x, 32).shape == [16, 32]
+    for k in (0, 3, 64, -4):
+        with mistake("tile-topk") as found:
+            gl.topk(x, k)
+        assert f"k={k}" in found.text
+    with mistake("layout-axis"):
+        gl.sort(x, 2)
+    with mistake("language-integer-needed"):
+        gl.sort(kernel.tile(gl.int1))
+    with mistake("language-constexpr-needed"):
+        gl.topk(x, kernel.scalar(gl.int32))
+
+
 def test_histogram(kernel):
     x = kernel.tile(gl.uint8)
     counts = gl.histogram(x, 256, layout=BLOCKED)

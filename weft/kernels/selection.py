@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from weft import language as gl
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device import selection
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, used_on
-from weft.kernels.plan import DTYPES
 from weft.kernels.selection_plan import CHUNK, Selection
 from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
 
 MOST = 512
 """The largest k: twice as many 64-bit keys fill the registers of a warp."""
-SUPPORTED = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8")
+SUPPORTED = {
+    dtype.name: dtype for dtype in (gl.float32, gl.float16, gl.bfloat16, gl.int32, gl.int16, gl.int8, gl.uint8)
+}  # fmt: skip
 RESIDENT = 24
 """Programs, of one warp, that a multiprocessor runs at a time."""
 MERGED = 4096
@@ -85,7 +87,7 @@ def _plan(rows: Rows, k: int, largest: bool) -> Selection:
     unit = 16 // itemsize if aligned and rows.column_stride == 1 else 1
     short = rows.columns <= CHUNK
     chunk = max(32, 1 << (rows.columns - 1).bit_length()) if short else CHUNK
-    plan = Selection(k, bool(largest), DTYPES[rows.dtype], "float" in rows.dtype, chunk, unit)
+    plan = Selection(k, bool(largest), SUPPORTED[rows.dtype], "float" in rows.dtype, chunk, unit)
     wanted = RESIDENT * multiprocessors_of(rows.device, machine_of(target_of(rows.device))) // rows.rows
     # A part of eight chunks pays for its first ones, which are full of better elements.
     parts = 1 if short else max(1, min(wanted, rows.columns // (8 * CHUNK), MERGED // plan.size))

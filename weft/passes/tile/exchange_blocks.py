@@ -132,9 +132,11 @@ def _scan(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
 
 
 def _sort_step(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-    (x,), axis = operands, op.attrs["axis"]
+    (x,) = operands
     assert x is not None
-    if not any(basis[axis] & op.attrs["stride"] for basis in linear_of(x).bases("block")):
+    axis: int = op.attrs["axis"]
+    stride: int = op.attrs["stride"]
+    if not any(basis[axis] & stride for basis in linear_of(x).bases("block")):
         return None
     made = out.emit(tile.sort_step, _converted(out, x, within_blocks(linear_of(x), axis)), **op.attrs)
     return _fitted(out, op, [made])

@@ -117,11 +117,13 @@ def _scan(task: Task, op: Op, *values: Data) -> Run:
 @rule(tile.sort_step)
 def _sort_step(task: Task, op: Op, x: Data) -> Data:
     task.demand(op, x, "a sort")
-    axis, stride = op.attrs["axis"], op.attrs["stride"]
-    index = np.arange(x.array.shape[axis])
-    partner = np.take(x.array, index ^ stride, axis)
-    larger = ((index & stride != 0) ^ (index & op.attrs["flip"] != 0)) ^ op.attrs["descending"]
-    larger = larger.reshape([-1 if d == axis else 1 for d in range(x.array.ndim)])
+    axis: int = op.attrs["axis"]
+    stride: int = op.attrs["stride"]
+    mask: int = stride | op.attrs["flip"]
+    size = x.array.shape[axis]
+    partner = np.take(x.array, [i ^ stride for i in range(size)], axis)
+    odd = [bool((i & mask).bit_count() & 1) ^ op.attrs["descending"] for i in range(size)]
+    larger = np.array(odd).reshape([-1 if d == axis else 1 for d in range(x.array.ndim)])
     return Data(np.where(larger, np.maximum(x.array, partner), np.minimum(x.array, partner)))
 
 

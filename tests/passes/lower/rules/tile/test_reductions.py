@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.layout.strategies import blocked, tiles
 from tests.support import count, tile_kernel, warps_of
 from weft.errors import LayoutError
-from weft.ir.types import ScalarType, float16, float32, float64, int1, int8, int32, int64, uint8
+from weft.ir.types import ScalarType, float16, float32, float64, int1, int8, int32, int64, uint8, uint32
 from weft.layout import BlockedLayout, DotOperandLayout, SliceLayout, plan_ordered_reduction, plan_scan
 from weft.ops import arith, control, shared, tile, warp
 
@@ -155,6 +155,21 @@ def test_sums_within_a_warp_need_no_memory():
     assert count(after, shared.store_regs) == 0
     assert count(after, warp.shuffle_xor) == 4
     assert count(after, arith.select) == 0
+
+
+@LAW
+@given(st.data(), tiles(), st.sampled_from([int8, int32, uint32, int64]), st.booleans())
+def test_sort_step(data, case, element, descending):
+    layout, shape, k = start(case)
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    bits = shape[axis].bit_length() - 1
+    if not bits:
+        return
+    stride = data.draw(st.integers(0, bits - 1))
+    flip = data.draw(st.sampled_from([0, *(1 << b for b in range(bits) if b != stride)]))
+    x = k.input(element, shape, layout)
+    k.output_of_all(k.emit(tile.sort_step, x, axis=axis, stride=1 << stride, flip=flip, descending=descending))
+    k.check()
 
 
 # Gathers, histograms, dots

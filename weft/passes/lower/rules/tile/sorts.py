@@ -21,6 +21,8 @@ from weft.passes.lower.forms import Array
 from weft.passes.lower.placement import register_table
 from weft.passes.lower.state import Lowering, LowerRule
 
+_THREADS = ("lane", "warp", "block")
+
 
 def sort_step(lo: Lowering, op: Op) -> None:
     """Registers that keep the smaller element are computed together, and so are those that keep the larger one."""
@@ -31,7 +33,7 @@ def sort_step(lo: Lowering, op: Op) -> None:
     x = lo.array(lo.form(op.uses[0]))
     partner = _partner(lo, x, linear, axis, op.attrs["stride"])
     other_way = _thread_parity(lo, linear, axis, mask)
-    larger = [bool((at & mask).bit_count() & 1) ^ descending for at in register_table(linear, axis)]
+    larger = [_odd(at & mask) ^ descending for at in register_table(linear, axis)]
     order: list[int] = []
     parts: list[Value] = []
     for largest in (False, True):
@@ -53,17 +55,14 @@ def _kept(lo: Lowering, x: Value, partner: Value, largest: bool, other_way: Valu
 
 
 def _thread_parity(lo: Lowering, linear: LinearLayout, axis: int, mask: int) -> Value | None:
-    """Whether lane and warp contribute an odd number of the bits of `mask` to the coordinate along an axis; None if never."""
-    bits = [basis[axis] & mask for d in ("lane", "warp") for basis in linear.bases(d)]
-    odd = sum(1 << i for i, found in enumerate(bits) if found.bit_count() & 1)
-    tests = [bit_test(lo, lo.thread(), 1 << i) for i in range(odd.bit_length()) if odd >> i & 1]
-    if not tests:
-        return None
-    found, *others = tests
-    for test in others:
-        with lo.at_entry():
-            found = lo.emit(arith.xor, found, test)
-    return found
+    """Whether lane, warp and block contribute an odd number of the bits of `mask` to the coordinate along an axis; None if
+    never."""
+    lanes, warps, blocks = (tuple([int(_odd(basis[axis] & mask)) for basis in linear.bases(d)]) for d in _THREADS)
+    return bit_test(lo, lo.of_thread(lanes, warps, blocks), 1) if any((*lanes, *warps, *blocks)) else None
+
+
+def _odd(bits: int) -> bool:
+    return bool(bits.bit_count() & 1)
 
 
 def _partner(lo: Lowering, x: Value, linear: LinearLayout, axis: int, stride: int) -> Value:
