@@ -104,6 +104,10 @@ class Stages:
                 from weft.passes.tile.check_overflow import check_overflow
 
                 func = check_overflow(func)
+            if self.request.options.fast_math:
+                from weft.passes.tile.fast_math import fast_math
+
+                func = fast_math(func, self.request.options.fast_math)
             func = tile_pipeline(func, self.target)
         from weft.ops.sync import gdc_wait
 

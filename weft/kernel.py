@@ -42,7 +42,7 @@ from weft.runtime.foreign import refuse_of_jit
 from weft.runtime.grid import normalise, split
 from weft.runtime.launch import Launcher
 from weft.runtime.methods import Method, P, R
-from weft.runtime.options import checked, truth_of
+from weft.runtime.options import checked, fast_math_of, truth_of
 from weft.runtime.reference import Referenced
 from weft.runtime.shown import short
 from weft.runtime.specialise import (
@@ -90,6 +90,7 @@ class JITFunction(Referenced, Method[P, R]):
         *,
         debug: bool | None,
         sync: str,
+        fast_math: bool | Sequence[str] = False,
         do_not_specialize: Any = (),
         naming: Callable[[Specialization], str] | None = None,
     ) -> None:
@@ -101,6 +102,7 @@ class JITFunction(Referenced, Method[P, R]):
         self.__name__ = fn.__name__
         self.fn = self.__weft_jit__ = fn
         self.sync = sync
+        self.fast_math = fast_math_of(fn.__name__, fast_math)
         self.debug = None if debug is None else truth_of(fn.__name__, "debug", debug)
         self._do_not_specialize = several(do_not_specialize)
         self._naming = naming
@@ -186,7 +188,8 @@ class JITFunction(Referenced, Method[P, R]):
         return found
 
     def _made_by(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _kernel_of, (self.fn, lines_of(self.fn), self.debug, self.sync, self._do_not_specialize, self._naming)
+        options = (self.debug, self.sync, self.fast_math)
+        return _kernel_of, (self.fn, lines_of(self.fn), options, self._do_not_specialize, self._naming)
 
     def warmup(self, *args: Any, grid: Any = None, target: Any = None, **keywords: Any) -> CompiledKernel:
         """Compile for arguments of these types without launching. Needs no GPU.
@@ -349,7 +352,7 @@ class JITFunction(Referenced, Method[P, R]):
         stream = given["stream"]
         streams.raw(0 if stream is None else stream)  # Checked for simulated launches too, which do not use it.
         values = {name: plain(given[name]) for name in binder.COMPILE_OPTIONS}
-        return checked(self.__name__, values, debug=self.debug, sync=self.sync)
+        return checked(self.__name__, values, debug=self.debug, sync=self.sync, fast_math=self.fast_math)
 
     def _request(self, bound: Mapping[str, Any], options: Options, target: str) -> CompileRequest:
         """What to compile. Raises LaunchError: launch-clusters, launch-pdl-target, and what `specialise` raises."""
@@ -411,6 +414,7 @@ def jit(
     *,
     debug: bool | None = None,
     sync: str = "auto",
+    fast_math: bool | Sequence[str] = False,
     do_not_specialize: Sequence[int | str] = (),
     noinline: bool | None = None,
     repr: Callable[[Specialization], str] | None = None,
@@ -423,6 +427,7 @@ def jit(
     *,
     debug: bool | None = None,
     sync: str = "auto",
+    fast_math: bool | Sequence[str] = False,
     do_not_specialize: Sequence[int | str] = (),
     noinline: bool | None = None,
     repr: Callable[[Specialization], str] | None = None,  # noqa: A002 - Triton's name
@@ -433,12 +438,15 @@ def jit(
     `debug` is the default of the launch option; on a GPU, `device_assert` is checked only with it. `sync` is "auto" (barriers
     and fences are inserted where accesses to shared memory need them), "explicit" (barriers are inserted; a missing fence is
     an error) or "none" (nothing is inserted, not even for scratch memory that weft itself uses: for experiments).
+    `fast_math` lists operations of the kernel, and of the helpers that it calls, that are carried out by the GPU's approximate
+    instructions (`exp2`, `tanh`, `div`, ...; True is all of them), within the bounds of libdevice's `fast_` functions; of a
+    helper that another kernel calls, that kernel's counts.
     `do_not_specialize` lists parameters, by name or position, whose values the compiled code must not depend on. `noinline` is
     a hint of Gluon's that changes nothing here: a helper is always compiled into its callers. `repr` is a function from a
     `Specialization` (`constants` and `signature`, by parameter) to the name that profilers show for the compiled kernel; by
     default that is the function's name. Raises LaunchError:
-    launch-option-value for another `sync`, launch-no-function for an argument that is not a function, launch-option-of-jit and
-    launch-no-option-of-jit for `others`.
+    launch-option-value for another `sync` or `fast_math`, launch-no-function for an argument that is not a function,
+    launch-option-of-jit and launch-no-option-of-jit for `others`.
     """
     for option, value in others.items():
         refuse_of_jit(option, value, binder.OPTIONS)
@@ -446,17 +454,20 @@ def jit(
     def make(function: Callable[..., Any]) -> JITFunction[..., Any]:
         if not isinstance(function, FunctionType):
             raise fail(NO_FUNCTION, value=format(function))
-        return JITFunction(function, debug=debug, sync=sync, do_not_specialize=do_not_specialize, naming=repr)
+        return JITFunction(
+            function, debug=debug, sync=sync, fast_math=fast_math, do_not_specialize=do_not_specialize, naming=repr
+        )
 
     return make if fn is None else make(fn)
 
 
 def _kernel_of(
-    fn: FunctionType, lines: list[str], debug: bool | None, sync: str, plain: Any, naming: Any
+    fn: FunctionType, lines: list[str], options: tuple[bool | None, str, tuple[str, ...]], plain: Any, naming: Any
 ) -> JITFunction[..., Any]:
     """A kernel unpickled from another process, with the source text that it had there."""
     keep_lines(fn, lines)
-    return JITFunction(fn, debug=debug, sync=sync, do_not_specialize=plain, naming=naming)
+    debug, sync, fast_math = options
+    return JITFunction(fn, debug=debug, sync=sync, fast_math=fast_math, do_not_specialize=plain, naming=naming)
 
 
 def _compiler() -> ModuleType:

@@ -287,7 +287,7 @@ def bessel_y(order, x):
 
 
 FUNCTIONS = {
-    "rsqrt": inverse(sqrt), "rsqrt_rn": inverse(sqrt), "cbrt": cbrt, "rcbrt": inverse(cbrt), "hypot": norm,
+    "fast_sqrtf": sqrt, "rsqrt": inverse(sqrt), "rsqrt_rn": inverse(sqrt), "cbrt": cbrt, "rcbrt": inverse(cbrt), "hypot": norm,
     "norm3d": norm, "norm4d": norm, "rhypot": inverse(norm), "rnorm3d": inverse(norm), "rnorm4d": inverse(norm),
     "pow": power, "exp": Decimal.exp, "exp2": exp2, "exp10": exp10, "expm1": lambda x: x.exp() - 1, "log": Decimal.ln,
     "log2": log2, "log10": Decimal.log10, "log1p": lambda x: (1 + x).ln(), "sin": sin, "cos": cos, "tan": tan,
@@ -300,7 +300,7 @@ FUNCTIONS = {
     "cyl_bessel_i1": lambda x: bessel_i(1, x), "fast_dividef": lambda x, y: x / y, "fast_powf": power,
     "rcp64h": lambda x: 1 / x,
 }  # fmt: skip
-FAST = ("exp", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "tanh")
+FAST = ("exp", "exp2", "exp10", "rsqrt", "log", "log2", "log10", "sin", "cos", "tan", "tanh")
 FUNCTIONS |= {f"fast_{name}f": FUNCTIONS[name] for name in FAST}
 
 

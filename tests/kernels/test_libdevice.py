@@ -95,10 +95,10 @@ DOMAINS = {
     "erfcinv": lambda r: [2 * shares(r)], "normcdfinv": lambda r: [shares(r)],
     "acosh": lambda r: [1 + np.exp2(r.uniform(-18, 40, SIZE))], "log1p": lambda r: [mixed(r, (-1, 0), (0, 1e-5), (0, 1e20))],
     **dict.fromkeys(("log", "log2", "log10", "rsqrt", "rsqrt_rn"), lambda r: [positive(r)]),
-    **dict.fromkeys(("fast_logf", "fast_log2f", "fast_log10f"), lambda r: [positive(r)]),
+    **dict.fromkeys(("fast_logf", "fast_log2f", "fast_log10f", "fast_sqrtf", "fast_rsqrtf"), lambda r: [positive(r)]),
     **dict.fromkeys(("exp", "expm1", "sinh", "cosh", "tanh", "fast_expf"), lambda r: [mixed(r, (-80, 80), (-1, 1))]),
     **dict.fromkeys(("exp10", "fast_exp10f"), lambda r: [mixed(r, (-35, 35), (-1, 1))]),
-    "exp2": lambda r: [mixed(r, (-120, 120), (-1, 1))],
+    **dict.fromkeys(("exp2", "fast_exp2f"), lambda r: [mixed(r, (-120, 120), (-1, 1))]),
     **dict.fromkeys(("sin", "cos", "tan", "sinpi", "cospi"), lambda r: [mixed(r, (-4, 4), (-1e-3, 1e-3), (-1e5, 1e5))]),
     **dict.fromkeys(("fast_sinf", "fast_cosf", "fast_tanf"), lambda r: [mixed(r, (-3.14, 3.14), (-1e-3, 1e-3))]),
     "erf": lambda r: [mixed(r, (-4, 4), (-1e-3, 1e-3))], "erfc": lambda r: [mixed(r, (-4, 9), (-1, 1))],
@@ -196,6 +196,7 @@ SPECIAL = {
     "fast_logf": "-inf -inf inf nan", "fast_log2f": "-inf -inf inf nan", "fast_log10f": "-inf -inf inf nan",
     "fast_sinf": "0 -0 nan nan", "fast_cosf": "1 1 nan nan", "fast_tanf": "0 -0 nan nan", "fast_tanhf": "0 -0 1 -1",
     "rcp64h": "inf -inf 0 -0",
+    "fast_exp2f": "1 1 inf 0", "fast_sqrtf": "0 -0 inf nan", "fast_rsqrtf": "inf -inf 0 nan",
 }  # fmt: skip
 SIGNS_OF_ZERO = {"j0", "j1", "erfinv"}
 """Functions whose documentation leaves the sign of a zero open."""

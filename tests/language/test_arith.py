@@ -145,10 +145,19 @@ def test_bits_of_floats(kernel):
 
 
 def test_power_and_matmul(kernel):
-    with mistake("language-power"):
-        _ = kernel.tile() ** 2
-    with mistake("language-power"):
-        _ = 2 ** kernel.tile()
+    assert (kernel.tile(gl.float16) ** 2).dtype == gl.float16
+    assert (2 ** kernel.tile(gl.float32)).dtype == gl.float32 and kernel.last("arith.math").attrs["fn"] == "exp2"
+    assert (kernel.tile(gl.int32) ** 0.5).dtype == gl.float32
+    assert (kernel.tile(gl.int8) ** 64).dtype == gl.int8
+    assert (kernel.tile(gl.float64) ** kernel.tile(gl.int8)).dtype == gl.float64
+    for base, exponent in (
+        (2, kernel.tile(gl.int32)), (kernel.tile(gl.int32), -1), (kernel.tile(gl.float16), 0.5),
+        (kernel.tile(gl.int32), kernel.tile(gl.int32)), (kernel.tile(gl.int32), 65),
+    ):  # fmt: skip
+        with mistake("language-power"):
+            _ = base**exponent
+    with mistake("language-fp8-arithmetic"):
+        _ = kernel.tile(gl.float8e5) ** 2
     with mistake("language-matmul"):
         _ = kernel.tile() @ kernel.tile()
 

@@ -134,7 +134,7 @@ FLOOR_DIVISION = row(
 POWER = row(
     "language-power",
     CompilationError,
-    "** takes compile-time numbers only, but got {base} and {exponent}",
+    "** of these computes in float32 or float64, but got {base} and {exponent}",
     "write {instead}",
 )
 MATMUL = row(

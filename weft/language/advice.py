@@ -102,23 +102,12 @@ _READS = (memory.load_regs, thread.load_shared)
 
 
 def power(base: Any, exponent: Any) -> str:
-    """A replacement of `base ** exponent`."""
+    """A replacement of `base ** exponent`, which is of integers or of small floats."""
     x, y = (value.handle.name or name if isinstance(value, tensor) else str(value)
             for value, name in ((base, "x"), (exponent, "y")))  # fmt: skip
-    if isinstance(exponent, (int, float)):
-        if exponent in _ROOTS:
-            return _ROOTS[exponent].format(x=x)
-        if exponent == int(exponent) and 2 <= exponent <= _MOST_FACTORS:
-            return " * ".join([x] * int(exponent))
-    elif not isinstance(base, tensor) and base == 2:
-        return f"gl.exp2({y})" if _is_float(exponent.handle) else f"1 << {y}"
-    return f"gl.exp2({y} * gl.log2({x})), for {x} > 0"
-
-
-_ROOTS: dict[float, str] = {
-    0: "1", 1: "{x}", 0.5: "gl.sqrt({x})", -0.5: "gl.rsqrt({x})", -1: "1.0 / {x}",
-}  # fmt: skip
-_MOST_FACTORS = 4
+    if not isinstance(base, tensor) and base == 2 and not _is_float(exponent.handle):
+        return f"1 << {y}, or 2.0 ** {y}.to(gl.float32)"
+    return f"{x}.to(gl.float32) ** {y}" if isinstance(base, tensor) else f"{x} ** {y}.to(gl.float32)"
 
 
 def element_type(x: Any) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.language.arith import arithmetic_dtype, division_dtype
+from weft.ir.types import DType, float32, float64, int32
+from weft.language import advice
+from weft.language.arith import arithmetic_dtype, division_dtype, mul, truediv
+from weft.language.broadcast import common_form, constant
 from weft.language.marks import builtin
-from weft.language.promote import to_tensor, unify
+from weft.language.promote import common_dtype, convert, is_number, number_dtype, place, to_tensor, unify
 from weft.language.runtime_value import describe
 from weft.language.tensor import Operand, apply, tensor
-from weft.ops import arith
+from weft.ops import arith, libdevice
 
 
 @builtin
@@ -35,6 +38,62 @@ def log(x: Operand) -> tensor:
 def log2(x: Operand) -> tensor:
     """Logarithm to base 2."""
     return _function("log2", x)
+
+
+@builtin
+def log1p(x: Operand) -> tensor:
+    """log(1 + x), accurate for small `x`."""
+    return _of_library("log1p", x)
+
+
+@builtin
+def expm1(x: Operand) -> tensor:
+    """exp(x) - 1, accurate for small `x`."""
+    return _of_library("expm1", x)
+
+
+@builtin
+def pow(x: Operand, y: Operand) -> tensor:
+    """`x` to the power of `y`, as `x ** y`.
+
+    For a constant integer `y` from -64 to 64 it is a product by repeated squaring, for any type of number: `x ** 2` is `x * x`,
+    and `x ** -3` of floats is `1 / (x * x * x)`. Powers of the number 2 are `exp2(y)`. Anything else is libdevice's `pow` of
+    float32 or float64, which also takes run-time exponents of type int32. Raises language-power.
+    """
+    if isinstance(x, tensor) and is_number("**", y) and y == int(y) and -_MOST_FACTORS <= y <= _MOST_FACTORS:
+        return _by_products(x, int(y))
+    counts = isinstance(x, tensor) and isinstance(y, tensor) and _is_count(number_dtype("**", y))
+    dtype = common_dtype("**", (x,) if counts else (x, y))
+    if dtype not in (float32, float64):
+        raise fail(errors.POWER, base=describe(x), exponent=describe(y), instead=advice.power(x, y))
+    form = common_form("**", (x, y))
+    exponent = place(y, int32 if counts else dtype, form)
+    if not isinstance(x, tensor) and x == 2:
+        return apply(arith.math, exponent, fn="exp2")
+    return apply(libdevice.call, place(x, dtype, form), exponent, fn="pow")
+
+
+def _is_count(dtype: DType) -> bool:
+    return dtype.is_int_signed() and dtype.bits <= 32
+
+
+_MOST_FACTORS = 64
+"""Of a constant power that is computed by products."""
+
+
+def _by_products(x: tensor, power: int) -> tensor:
+    """`x` to a constant power by repeated squaring."""
+    dtype = arithmetic_dtype("**", x)
+    if power < 0:
+        if not dtype.is_floating():
+            raise fail(errors.POWER, base=describe(x), exponent=str(power), instead=advice.power(x, power))
+        return truediv(1.0, _by_products(x, -power))
+    found, square = constant(1, dtype, common_form("**", (x,))), convert(x, dtype)
+    for bit in range(power.bit_length()):
+        square = mul(square, square) if bit else square
+        if power >> bit & 1:
+            found = mul(found, square) if power & ((1 << bit) - 1) else square
+    return found
 
 
 @builtin
@@ -142,10 +201,18 @@ def popcount(x: Operand) -> tensor:
 
 
 def _function(fn: str, x: Operand) -> tensor:
+    return apply(arith.math, _wide_float(fn, x), fn=fn)
+
+
+def _of_library(fn: str, x: Operand) -> tensor:
+    return apply(libdevice.call, _wide_float(fn, x), fn=fn)
+
+
+def _wide_float(fn: str, x: Operand) -> tensor:
     value = to_tensor(x)
-    if not (value.element.is_floating() and value.element.bits >= 32):
+    if value.element not in (float32, float64):
         raise fail(errors.FLOAT_NEEDED, what=fn, got=describe(value), allowed="float32 or float64")
-    return apply(arith.math, value, fn=fn)
+    return value
 
 
 def _float_quotient(what: str, x: Operand, y: Operand) -> tuple[tensor, ...]:

@@ -15,7 +15,7 @@ from weft.ir.core import OpDef, Region
 from weft.ir.types import DType, Element, Pointer, ScalarType, TileType
 from weft.language.context import current
 from weft.language.dtypes import distributed_type
-from weft.language.runtime_value import RuntimeValue, article, describe, name_of, represents, wrap
+from weft.language.runtime_value import RuntimeValue, article, name_of, represents, wrap
 from weft.layout import DistributedLayout
 from weft.loading import Later
 
@@ -185,11 +185,11 @@ class tensor(RuntimeValue):
     def __rmod__(self, other: Operand) -> tensor:
         return arith.mod(other, self)
 
-    def __pow__(self, other: Operand) -> NoReturn:
-        raise fail(errors.POWER, base=describe(self), exponent=describe(other), instead=advice.power(self, other))
+    def __pow__(self, other: Operand) -> tensor:
+        return math.pow(self, other)
 
-    def __rpow__(self, other: Operand) -> NoReturn:
-        raise fail(errors.POWER, base=describe(other), exponent=describe(self), instead=advice.power(other, self))
+    def __rpow__(self, other: Operand) -> tensor:
+        return math.pow(other, self)
 
     def __matmul__(self, other: Operand) -> NoReturn:
         raise fail(errors.MATMUL)

@@ -134,36 +134,39 @@ _FLOATS: dict[str, Function] = {
     ),
     "cyl_bessel_i0": _floats("cyl_bessel_i0", 6, 6, "Modified Bessel function of the first kind of order 0."),
     "cyl_bessel_i1": _floats("cyl_bessel_i1", 6, 6, "Modified Bessel function of the first kind of order 1."),
-    # Approximate instructions
+    # Approximate instructions, which take subnormal numbers as zeros; fast_tanhf keeps them
     "fast_dividef": _function(
         "x / y by the approximate instruction; for |y| > 2^126 the result is 0, or NaN if x is infinite.",
-        "ff>f __fdividef 2", bound="for |y| from 2^-126 to 2^126",
+        "ff>f fast_dividef 2", bound="for |y| from 2^-126 to 2^126",
     ),
-    "fast_expf": _function("e to the power of x.", "f>f __expf", bound="2 + floor(|1.173 x|)"),
-    "fast_exp10f": _function("10 to the power of x.", "f>f __exp10f", bound="2 + floor(|2.97 x|)"),
+    "fast_expf": _function("e to the power of x.", "f>f fast_expf", bound="2 + floor(|1.173 x|)"),
+    "fast_exp2f": _function("2 to the power of x.", "f>f fast_exp2f 2"),
+    "fast_exp10f": _function("10 to the power of x.", "f>f fast_exp10f", bound="2 + floor(|2.97 x|)"),
     "fast_logf": _function(
-        "Natural logarithm.", "f>f __logf 3", bound="outside of 0.5 to 2, where the absolute error is at most 2^-21.41",
+        "Natural logarithm.", "f>f fast_logf 3", bound="outside of 0.5 to 2, where the absolute error is at most 2^-21.41",
     ),
     "fast_log2f": _function(
-        "Logarithm to base 2.", "f>f __log2f 2", bound="outside of 0.5 to 2, where the absolute error is at most 2^-22",
+        "Logarithm to base 2.", "f>f fast_log2f 2", bound="outside of 0.5 to 2, where the absolute error is at most 2^-22",
     ),
     "fast_log10f": _function(
-        "Logarithm to base 10.", "f>f __log10f 3", bound="outside of 0.5 to 2, where the absolute error is at most 2^-24",
+        "Logarithm to base 10.", "f>f fast_log10f 3", bound="outside of 0.5 to 2, where the absolute error is at most 2^-24",
     ),
     "fast_powf": _function(
-        "x to the power of y as exp2(y log2(x)): NaN for negative x.", "ff>f __powf",
+        "x to the power of y as exp2(y log2(x)): NaN for negative x.", "ff>f fast_powf",
         bound="the result times |y| times the error of fast_log2f, plus 2",
     ),
     "fast_sinf": _function(
-        "Sine of radians.", "f>f __sinf", bound="an absolute error of 2^-21.41 from -pi to pi, larger outside",
+        "Sine of radians.", "f>f fast_sinf", bound="an absolute error of 2^-21.41 from -pi to pi, larger outside",
     ),
     "fast_cosf": _function(
-        "Cosine of radians.", "f>f __cosf", bound="an absolute error of 2^-21.19 from -pi to pi, larger outside",
+        "Cosine of radians.", "f>f fast_cosf", bound="an absolute error of 2^-21.19 from -pi to pi, larger outside",
     ),
     "fast_tanf": _function(
-        "Tangent of radians.", "f>f __tanf", bound="those of fast_sinf and fast_cosf, whose quotient it is",
+        "Tangent of radians.", "f>f fast_tanf", bound="those of fast_sinf and fast_cosf, whose quotient it is",
     ),
-    "fast_tanhf": _function("Hyperbolic tangent.", "f>f __tanhf", bound="a relative error of 2^-11"),
+    "fast_sqrtf": _function("Square root.", "f>f fast_sqrtf 2"),
+    "fast_rsqrtf": _function("1 over the square root.", "f>f fast_rsqrtf 2"),
+    "fast_tanhf": _function("Hyperbolic tangent.", "f>f fast_tanhf", bound="a relative error of 2^-11"),
     "rcp64h": _function(
         "1 / x from the high 32 bits of x; the low 32 bits of the result are 0.", "d>d __nv_rcp64h",
         bound="about 20 bits; subnormal numbers count as 0 (PTX `rcp.approx.ftz.f64`)",
@@ -283,3 +286,11 @@ def call(*values: Value, fn: str) -> Type:
     if overload is None:
         raise TypingError(f"libdevice has no {fn}({', '.join(map(str, types))})")
     return with_element(values[0].type, overload.result)
+
+
+FAST: dict[str, str] = {
+    "div": "fast_dividef", "sqrt": "fast_sqrtf", "rsqrt": "fast_rsqrtf", "exp": "fast_expf", "exp2": "fast_exp2f",
+    "exp10": "fast_exp10f", "log": "fast_logf", "log2": "fast_log2f", "log10": "fast_log10f", "pow": "fast_powf",
+    "sin": "fast_sinf", "cos": "fast_cosf", "tan": "fast_tanf", "tanh": "fast_tanhf",
+}  # fmt: skip
+"""The approximate instructions by the names of the operations of float32 that they stand in for (`passes.fast_math`)."""

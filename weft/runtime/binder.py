@@ -53,10 +53,10 @@ from weft.runtime.shown import short
 from weft.runtime.specialise import freeze, integer_dtype, is_constant, is_view, plain
 from weft.runtime.watch import GONE, Watch
 
-COMPILE_OPTIONS: dict[str, Any] = {entry.name: entry.default for entry in fields(Options) if entry.name != "sync"} | {
-    "debug": None,
-    "num_warps": None,
-}
+_OF_THE_KERNEL = ("sync", "fast_math")
+COMPILE_OPTIONS: dict[str, Any] = {
+    entry.name: entry.default for entry in fields(Options) if entry.name not in _OF_THE_KERNEL
+} | {"debug": None, "num_warps": None}
 """Launch options that change the code, with their defaults. `debug=None` defers to the kernel and the settings,
 `num_warps=None` to `block`."""
 WARPS = Options().num_warps

@@ -39,6 +39,13 @@ class Options:
     launch_pdl: bool = False
     block: tuple[int, int, int] | None = None
     sync: str = "auto"
+    fast_math: tuple[str, ...] = ()
+
+
+FAST_MATH = (
+    "div", "sqrt", "rsqrt", "exp", "exp2", "exp10", "log", "log2", "log10", "pow", "sin", "cos", "tan", "tanh",
+)  # fmt: skip
+"""What `fast_math` may list: operations of float32 for which the GPU has approximate instructions."""
 
 
 @dataclass(frozen=True, slots=True)

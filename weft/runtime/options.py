@@ -9,8 +9,8 @@ from typing import Any
 from weft import settings
 from weft.errors import fail
 from weft.errors.launch import BLOCK_WARPS, OPTION_VALUE
-from weft.plain import truth, whole
-from weft.runtime.compiled import WARP_SIZE, Options
+from weft.plain import one_of, several, truth, whole
+from weft.runtime.compiled import FAST_MATH, WARP_SIZE, Options
 from weft.runtime.grid import block_of
 
 _NUMBERS: dict[str, tuple[Collection[int], str, str]] = {
@@ -20,7 +20,9 @@ _NUMBERS: dict[str, tuple[Collection[int], str, str]] = {
 }
 
 
-def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: str) -> Options:
+def checked(
+    kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: str, fast_math: tuple[str, ...] = ()
+) -> Options:
     """The options of a launch. `given` has a value for each of `weft.runtime.binder.COMPILE_OPTIONS`.
 
     `debug` is the kernel's default; without it that of the settings applies. Raises LaunchError: launch-option-value,
@@ -38,7 +40,7 @@ def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: 
     if value["debug"] is None:
         value["debug"] = settings.current().debug if debug is None else debug
     value["debug"] = truth_of(kernel, "debug", value["debug"])
-    return Options(**value, sync=sync)
+    return Options(**value, sync=sync, fast_math=fast_math)
 
 
 def number_of(name: str, option: str, value: object) -> int:
@@ -48,6 +50,21 @@ def number_of(name: str, option: str, value: object) -> int:
     if found is None or found not in allowed:
         raise fail(OPTION_VALUE, option=option, value=value, name=name, expected=expected, example=example)
     return found
+
+
+def fast_math_of(name: str, value: object) -> tuple[str, ...]:
+    """The operations that the option `fast_math` of `name` lists, in the order of the table; True is all of them.
+
+    Raises LaunchError (launch-option-value)."""
+    found = truth(value)
+    if found is not None:
+        return FAST_MATH if found else ()
+    listed = several(value)
+    if not all(one_of(each, *FAST_MATH) and each is not None for each in listed):
+        known = ", ".join(FAST_MATH)
+        expected, example = f"True, False or a list of operations ({known})", "fast_math=['exp2', 'tanh']"
+        raise fail(OPTION_VALUE, option="fast_math", value=value, name=name, expected=expected, example=example)
+    return tuple(each for each in FAST_MATH if each in listed)
 
 
 def truth_of(name: str, option: str, value: object) -> bool:

@@ -218,6 +218,41 @@ _APPROXIMATE = dict(
         ("exp2_approx", "ex2.approx.f32"), ("sqrt_approx", "sqrt.approx.f32"), ("rsqrt_approx", "rsqrt.approx.f32"),
     )
 )  # fmt: skip
+
+
+# Approximate instructions with .ftz. Without it ptxas scales subnormal numbers around the instruction: `ex2.approx.f32` takes
+# four instructions, `ex2.approx.ftz.f32` one (13.0, sm_90a).
+_INSTRUCTIONS = {
+    **{f"{name}_ftz": f"{name}.approx.ftz.f32" for name in ("ex2", "lg2", "sin", "cos", "sqrt", "rsqrt", "div")},
+    "tanh_approx": "tanh.approx.f32",
+}
+
+
+def _fast(name: str, text: str, operands: str = "x") -> tuple[str, Piece]:
+    """A function of libdevice's names by these instructions."""
+    parameters = ", ".join(f"float {each}" for each in operands)
+    needs = tuple(f"{key}(float)" for key in _INSTRUCTIONS if f"{key}(" in text)
+    return name, Piece(f"DEV float {name}({parameters}) {{ return {text}; }}", needs)
+
+
+_FAST = {
+    **dict(
+        _binary(name, "float", ptx) if name == "div_ftz" else _unary(name, "float", "float", ptx)
+        for name, ptx in _INSTRUCTIONS.items()
+    ),
+    **dict(
+        (
+            _fast("fast_exp2f", "ex2_ftz(x)"), _fast("fast_expf", "ex2_ftz(x * 1.44269504f)"),
+            _fast("fast_exp10f", "ex2_ftz(x * 3.32192809f)"),
+            _fast("fast_log2f", "lg2_ftz(x)"), _fast("fast_logf", "lg2_ftz(x) * 0.693147181f"),
+            _fast("fast_log10f", "lg2_ftz(x) * 0.301029996f"), _fast("fast_powf", "ex2_ftz(y * lg2_ftz(x))", "xy"),
+            _fast("fast_sqrtf", "sqrt_ftz(x)"), _fast("fast_rsqrtf", "rsqrt_ftz(x)"),
+            _fast("fast_dividef", "div_ftz(x, y)", "xy"),
+            _fast("fast_sinf", "sin_ftz(x)"), _fast("fast_cosf", "cos_ftz(x)"),
+            _fast("fast_tanf", "div_ftz(sin_ftz(x), cos_ftz(x))"), _fast("fast_tanhf", "tanh_approx(x)"),
+        )
+    ),
+}  # fmt: skip
 _DIVISION = dict([_binary("div_full", "float", "div.full.f32")])
 
 # Functions of CUDA's device library that NVRTC links without declaring them.
@@ -429,7 +464,7 @@ _MATRICES = {
 
 PIECES: dict[str, Piece] = {
     **_STRUCTS, **_TENSOR_MAPS,
-    **_INTEGERS, **_SMALL_TO_FLOAT, **_FLOAT_TO_SMALL, **_HALVES, **_EXTREMES, **_APPROXIMATE, **_DIVISION, **_LIBRARY,
+    **_INTEGERS, **_SMALL_TO_FLOAT, **_FLOAT_TO_SMALL, **_HALVES, **_EXTREMES, **_APPROXIMATE, **_FAST, **_DIVISION, **_LIBRARY,
     **_CONVERSIONS, **_SHUFFLES, **_PACKING, **_SYNC, **_BLOCKS, **_MATRICES,
 }  # fmt: skip
 

@@ -84,6 +84,17 @@ def _divided(x: Array, y: Array) -> Array:
     return where(np.abs(y) > 2.0**126, x * np.copysign(0.0, y), x / y)
 
 
+def _without_subnormals(function: Function) -> Function:
+    """The function as float32 instructions with `.ftz` compute it: of operands and results that float32 has as subnormal
+    numbers only the sign counts."""
+    tiny = np.finfo(F32).smallest_normal
+
+    def flushed(x: Array) -> Array:
+        return where(np.abs(x) < tiny, np.copysign(0.0, x), x)
+
+    return lambda *operands: flushed(function(*map(flushed, operands)))
+
+
 def _high_reciprocal(x: Array) -> Array:
     """The reciprocal of the upper half of float64 numbers, to its upper half; subnormal numbers count as zeros."""
     tiny = np.finfo(F64).smallest_normal
@@ -113,9 +124,14 @@ _WIDE: dict[str, Function] = {
     "y0": partial(special.of_low_order, 2, 0), "y1": partial(special.of_low_order, 2, 1),
     "jn": special.bessel_first, "yn": special.bessel_second,
     "cyl_bessel_i0": partial(special.modified_bessel, 0), "cyl_bessel_i1": partial(special.modified_bessel, 1),
-    "fast_expf": np.exp, "fast_exp10f": _power_of_ten, "fast_sinf": np.sin, "fast_cosf": np.cos,
-    "fast_tanf": np.tan, "fast_tanhf": np.tanh, "fast_powf": _power_by_logarithm, "fast_dividef": _divided,
-    **{f"fast_{name}f": function for name, function in _LOGARITHMS.items()},
+    **{
+        f"fast_{name}f": _without_subnormals(function)
+        for name, function in {
+            "exp": np.exp, "exp2": np.exp2, "exp10": _power_of_ten, **_LOGARITHMS, "pow": _power_by_logarithm,
+            "sqrt": np.sqrt, "rsqrt": _over(np.sqrt), "sin": np.sin, "cos": np.cos, "tan": np.tan, "divide": _divided,
+        }.items()
+    },
+    "fast_tanhf": np.tanh,
     "rcp64h": _high_reciprocal,
 }  # fmt: skip
 
