@@ -243,8 +243,8 @@ def means(lines: Sequence[Line], least: float) -> list[Line]:
 def described(config: Any) -> str:
     """A short text for a configuration of the library."""
     tile = f"{config.variant} {config.block_m}x{config.block_n}x{config.block_k}x{config.stages}"
-    extras = [f"{config.order} {config.group}", f"{config.splits} splits", "swapped"]
-    used = (config.group > 0, config.splits > 1, config.swap)
+    extras = [f"{config.order} {config.group}", f"{config.splits} splits", "swapped", "clusters of 2", "packed"]
+    used = (config.group > 0, config.splits > 1, config.swap, config.cluster > 1, config.pack)
     return ", ".join([tile, *(extra for extra, wanted in zip(extras, used, strict=True) if wanted)])
 
 

@@ -23,7 +23,6 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -33,12 +32,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import harness, report  # noqa: E402 - found through the path above, also when this file is the script
+from benchmarks.matmul import described  # noqa: E402
 from benchmarks.report import Goal, Line  # noqa: E402
 
 TITLE = "Matmul of shapes drawn at random"
@@ -190,27 +190,15 @@ def cublas(shape: Shape) -> Call:
     return lambda a, b, c: torch.mm(a, b, out=c)
 
 
-def candidates(shape: Shape, A: Any, B: Any, C: Any, count: int) -> dict[str, Any]:
-    """The model's `count` best configurations, best first, by a short name."""
-    from benchmarks.matmul import described
-    from weft.kernels import multiply
+def configurations(A: Any, B: Any, C: Any, others: int) -> dict[str, Any]:
+    """The configurations that are timed: weft's choice, and the model's `others` best ones besides."""
+    from weft.kernels import chosen_config, multiply
     from weft.kernels.heuristic import ranked
 
-    problem = multiply.problem(A, B, C)
-    return {described(config): config for config in ranked(problem, count)}
-
-
-def contestants(shape: Shape, A: Any, B: Any, C: Any, others: int) -> dict[str, Call]:
-    """What is timed: cuBLAS, weft's choice, and `others` further configurations."""
-    from weft.kernels import chosen_config, matmul
-
-    found: dict[str, Call] = {CUBLAS: cublas(shape), "weft": matmul}
-    if others:
-        chosen = chosen_config(A, B, C)
-        ranked = candidates(shape, A, B, C, others + 1)
-        rest = [(name, config) for name, config in ranked.items() if config != chosen][:others]
-        found |= {name: partial(matmul, config=config) for name, config in rest}
-    return found
+    chosen = chosen_config(A, B, C)
+    best = ranked(multiply.problem(A, B, C), others + 1) if others else []
+    rest = [config for config in best if config != chosen][:others]
+    return {"weft": chosen} | {f"{number}: {described(config)}": config for number, config in enumerate(rest, 1)}
 
 
 # Timing
@@ -218,11 +206,13 @@ def contestants(shape: Shape, A: Any, B: Any, C: Any, others: int) -> dict[str, 
 
 @dataclass(slots=True)
 class Record:
-    """What was measured of a shape: median milliseconds per call by contestant, the choice, clock (MHz) and power (W)."""
+    """What was measured of a shape: median milliseconds per call by contestant, the choice, the
+    configurations, clock (MHz) and power (W)."""
 
     shape: Shape
     chosen: str
     milliseconds: dict[str, float]
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     clock: float | None = None
     power: float | None = None
@@ -244,13 +234,14 @@ def measure(shape: Shape, others: int, rounds: int, block_ms: float) -> Record:
     """Check and time all contestants on one shape."""
     import torch
 
-    from benchmarks.matmul import described
-    from weft.kernels import chosen_config
+    from weft.kernels import matmul
 
     count = max(2, min(MOST_CALLS, -(-ROTATED_BYTES // shape.nbytes)))
     A, B, C = operands(shape, count)
-    calls = contestants(shape, A[0], B[0], C[0], others)
-    record = Record(shape, described(chosen_config(A[0], B[0], C[0])), {})
+    configs = configurations(A[0], B[0], C[0], others)
+    record = Record(shape, described(configs["weft"]), {}, {name: asdict(config) for name, config in configs.items()})
+    calls: dict[str, Call] = {CUBLAS: cublas(shape), "weft": matmul}
+    calls |= {name: partial(matmul, config=config) for name, config in configs.items() if name != "weft"}
     want = A[0].float() @ B[0].float()
     graphs: dict[str, Any] = {}
     for name, call in calls.items():
@@ -304,10 +295,10 @@ def _timed(torch: Any, graph: Any, replays: int) -> float:
 
 
 @contextmanager
-def sampled(every_ms: int = 50) -> Iterator[list[tuple[float, float, float]]]:
-    """Samples (time, clock in MHz, power in W) that nvidia-smi takes meanwhile; the list is filled at the end."""
+def sampled(every_ms: int = 20) -> Iterator[list[tuple[float, float]]]:
+    """A list that grows by samples of the clock in MHz and power in W, which nvidia-smi takes meanwhile."""
     query = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits", f"-lms={every_ms}"]
-    samples: list[tuple[float, float, float]] = []
+    samples: list[tuple[float, float]] = []
     process = subprocess.Popen(query, stdout=subprocess.PIPE, text=True)
 
     def read() -> None:
@@ -315,7 +306,7 @@ def sampled(every_ms: int = 50) -> Iterator[list[tuple[float, float, float]]]:
         for text in process.stdout:
             clock, _, power = text.partition(",")
             try:
-                samples.append((time.monotonic(), float(clock), float(power)))
+                samples.append((float(clock), float(power)))
             except ValueError:
                 report.warn(f"nvidia-smi says {text.strip()!r}")
                 return
@@ -337,8 +328,7 @@ def prepare(work: tuple[Shape, int]) -> str:
 
     try:
         A, B, C = (x[0] for x in operands(shape, 1))
-        compile_matmul(A, B, C)
-        for config in candidates(shape, A, B, C, others + 1).values() if others else ():
+        for config in configurations(A, B, C, others).values():
             compile_matmul(A, B, C, config=config)
     except Exception as error:  # noqa: BLE001 - the run says it again, where it can be attributed
         return f"{shape}: {type(error).__name__}: {error}"
@@ -389,23 +379,26 @@ def _summary(
         yield Line(f"{what}, {name}, {statistic}", number, "", {}, (Goal(bound),) if bound else (), remark)
 
 
-def run_shapes(shapes: Sequence[Shape], others: int, rounds: int, block_ms: float, jobs: int) -> list[Record]:
-    """Compile in parallel, then check and time one shape after another."""
+def run_shapes(
+    shapes: Sequence[Shape], others: int, rounds: int, block_ms: float, jobs: int, log: IO[str] | None = None
+) -> list[Record]:
+    """Compile in parallel, then check and time one shape after another; each is written to `log` when it is complete."""
     if jobs > 1:
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
             for problem in filter(None, pool.map(prepare, [(shape, others) for shape in shapes], chunksize=4)):
                 report.warn(problem)
     records: list[Record] = []
-    spans: list[tuple[float, float]] = []
     with sampled() as samples:
         for shape in shapes:
-            begin = time.monotonic()
-            records.append(measure(shape, others, rounds, block_ms))
-            spans.append((begin, time.monotonic()))
-    for record, (begin, end) in zip(records, spans, strict=True):
-        within = [(clock, power) for at, clock, power in samples if begin <= at <= end]
-        if within:
-            record.clock, record.power = (statistics.median(column) for column in zip(*within, strict=True))
+            since = len(samples)
+            record = measure(shape, others, rounds, block_ms)
+            if len(samples) > since:
+                columns = zip(*samples[since:], strict=True)
+                record.clock, record.power = (statistics.median(column) for column in columns)
+            records.append(record)
+            if log is not None:
+                log.write(json.dumps(asdict(record)) + "\n")
+                log.flush()
     return records
 
 
@@ -444,14 +437,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="folder of the results (default: benchmarks/results/<device>)")
     given = parser.parse_args(argv)
     shapes = [_given(text) for text in given.shapes] if given.shapes else draw(given.seed, given.count, given.dtypes)
-    records = run_shapes(shapes, given.candidates, given.rounds, given.block, given.jobs)
     facts = report.about() | {"seed": str(given.seed), "shapes": str(len(shapes))}
     folder = given.out or ROOT / "benchmarks" / "results" / report.folder_of(facts["device"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "shapes.jsonl").open("w", encoding="utf-8") as log:
+        records = run_shapes(shapes, given.candidates, given.rounds, given.block, given.jobs, log)
     lines = lines_of(records)
     report.show(TITLE, lines)
     report.save(folder, "shapes", TITLE, lines, facts)
-    with (folder / "shapes.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(asdict(record)) + "\n" for record in records)
     return 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from benchmarks import shapes
 from benchmarks.report import Goal
 from benchmarks.shapes import CUBLAS, Record, Shape
+from weft.kernels import chosen_config, matmul
 
 
 def test_equal_seeds_draw_equal_shapes_and_longer_lists_extend_shorter_ones():
@@ -53,12 +54,12 @@ def test_operands_have_the_strides_of_the_shape(torch, monkeypatch):
     assert [len(x) for x in (A, B, C)] == [3, 3, 3]
     assert (A[1].shape, A[1].stride()) == ((24, 16), (1, 32))
     assert (B[2].shape, B[2].stride()) == ((16, 40), (41, 1))
-    jobs = shapes.contestants(Shape(24, 40, 16), A[0], B[0], C[0], 2)
-    assert len(jobs) == 4
+    configs = shapes.configurations(A[0], B[0], C[0], 2)
+    assert len(configs) == 3 and configs["weft"] == chosen_config(A[0], B[0], C[0])
     want = A[0].float() @ B[0].float()
-    for call in jobs.values():
+    for config in configs.values():
         C[0].fill_(float("nan"))
-        call(A[0], B[0], C[0])
+        matmul(A[0], B[0], C[0], config=config)
         assert shapes._correct(C[0], want)
     C[0][3, 5] = float("nan")
     assert not shapes._correct(C[0], want)
@@ -78,5 +79,5 @@ def test_summary():
 
 
 def test_a_contestant_without_a_figure_is_listed():
-    lines = shapes.lines_of([Record(Shape(8, 8, 8), "", {CUBLAS: 1.0}, ["weft"])])
+    lines = shapes.lines_of([Record(Shape(8, 8, 8), "", {CUBLAS: 1.0}, wrong=["weft"])])
     assert [line.what for line in lines] == ["8x8x8 float16 NN: weft"]

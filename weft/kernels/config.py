@@ -132,6 +132,14 @@ class MatmulConfig:
         warpgroups = 1 if self.variant == "ping_pong" else max(self.consumers, 1)
         return self.block_m * self.block_n // (128 * warpgroups)
 
+    @property
+    def rows_read(self) -> int:
+        """Rows of a and columns of b that MMAs read from shared memory per element along K. On Hopper each warpgroup reads its
+        64 rows, and all columns."""
+        if self.in_tensor_memory:
+            return self.block_m + self.columns_held
+        return self.block_m // WARPGROUP_ROWS * (WARPGROUP_ROWS + self.block_n)
+
     def registers_for(self, described: bool) -> tuple[int, ...] | None:
         """Registers per thread of the second consumer and the producer; None when all warps have the same number.
 
@@ -142,10 +150,17 @@ class MatmulConfig:
 
     def shared_bytes(self, itemsize: int, out_itemsize: int) -> int:
         """Upper bound of a CTA's shared memory in bytes."""
-        blocks = self.stages * (self.block_m + self.columns_held) * self.block_k * itemsize
+        return self.stages * self.stage_bytes(itemsize) + self.epilogue_bytes(out_itemsize) + BARRIER_BYTES
+
+    def stage_bytes(self, itemsize: int) -> int:
+        """Shared memory of a stage: a block of a and a block of b."""
+        return (self.block_m + self.columns_held) * self.block_k * itemsize
+
+    def epilogue_bytes(self, out_itemsize: int) -> int:
+        """Shared memory of the buffers through which the epilogue stores."""
         width = min(self.block_n, PIECE_BYTES // out_itemsize)
         stored_by = 1 if self.variant in DESCRIBED else self.consumers
-        return blocks + stored_by * self.buffers * self.rows_of_warps * width * out_itemsize + BARRIER_BYTES
+        return stored_by * self.buffers * self.rows_of_warps * width * out_itemsize
 
     def filled(self, itemsize: int, out_itemsize: int, most: int = MOST_ACCUMULATORS) -> MatmulConfig:
         """The configuration with all sizes of 0 filled in, for the given element sizes of operands and output.
@@ -207,9 +222,8 @@ def most_accumulators(fast: bool) -> int:
 
 def most_stages(config: MatmulConfig, itemsize: int, out_itemsize: int, limit: int = 8, programs: int = 1) -> int:
     """Number of stages that fit in shared memory with `programs` resident programs per multiprocessor; at least 2."""
-    room = PROGRAMS_BYTES // programs - PROGRAM_BYTES
-    fitting = (n for n in range(limit, 2, -1) if replace(config, stages=n).shared_bytes(itemsize, out_itemsize) <= room)
-    return next(fitting, 2)
+    room = PROGRAMS_BYTES // programs - PROGRAM_BYTES - BARRIER_BYTES - config.epilogue_bytes(out_itemsize)
+    return max(2, min(limit, room // config.stage_bytes(itemsize)))
 
 
 def best_group(programs: int, block_m: int, block_n: int) -> int:

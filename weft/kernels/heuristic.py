@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import nsmallest
+from math import ceil
 from typing import Any
 
 from weft.kernels.config import (
@@ -32,6 +33,8 @@ from weft.kernels.tuned import tuned
 
 MOST_SPLITS = 32
 MOST_STAGES = 16
+PARTIAL_BYTES = 4
+"""Size of an element of the partial results of split-K."""
 LEAST_BLOCKS = 4
 """Minimum blocks along K of a split; with fewer the pipeline never fills."""
 
@@ -60,7 +63,7 @@ class Problem:
 
     def stored_by(self, config: MatmulConfig) -> int:
         """Size of the elements that the kernel stores: partial results in split-K, otherwise the output's."""
-        return 4 if config.splits > 1 else self.out_itemsize
+        return PARTIAL_BYTES if config.splits > 1 else self.out_itemsize
 
     @property
     def transposed(self) -> Problem:
@@ -71,7 +74,8 @@ class Problem:
 @lru_cache(maxsize=4096)
 def choose(problem: Problem) -> MatmulConfig:
     """The configuration for a problem."""
-    slow, measured = problem.slow_b, problem.described and problem.machine is HOPPER
+    measured = problem.described and problem.machine is HOPPER
+    slow = problem.slow_a or problem.slow_b
     found = tuned(problem.dtype, problem.m, problem.n, problem.k, slow) if measured else None
     if found is not None and _fits(problem, found):
         return found
@@ -92,14 +96,22 @@ def _fits(problem: Problem, config: MatmulConfig) -> bool:
 
 def candidates(problem: Problem) -> Iterator[MatmulConfig]:
     """Configurations to compare."""
-    for swap in (False, True) if problem.m < problem.machine.rows < problem.n else (False,):
+    for swap in _orientations(problem):
         seen = problem.transposed if swap else problem
         for tile in _tiles(seen):
             shape = MatmulConfig(**tile, block_k=PIECE_BYTES // problem.itemsize, swap=swap)
             shape = replace(shape, group=best_group(seen.programs // shape.cluster, shape.rows, shape.block_n))
             if shape.accumulators_per_thread <= most_accumulators(problem.fast):
                 for splits in _splits(seen, shape):
-                    yield from _staged(seen, replace(shape, splits=splits))
+                    yield from _staged(seen, shape, splits)
+
+
+def _orientations(problem: Problem) -> tuple[bool, ...]:
+    """Whether to compute the output or its transpose: both where the operands' roles matter. Few rows are better columns, of
+    which an MMA can have fewer; and an operand that TMA reads slowly is better the one with the smaller block."""
+    if problem.m < problem.machine.rows < problem.n or problem.slow_a != problem.slow_b:
+        return False, True
+    return (False,)
 
 
 def _tiles(problem: Problem) -> Iterator[dict[str, Any]]:
@@ -109,6 +121,10 @@ def _tiles(problem: Problem) -> Iterator[dict[str, Any]]:
         yield from ({**tile, "pack": not problem.described} for tile in _in_tensor_memory(problem.n))
     elif problem.described:
         yield from _described(widths)
+        if problem.slow_a or problem.slow_b:
+            for n in widths:
+                if n >= 128:
+                    yield {"variant": "cooperative", "block_m": 128, "block_n": n, "cluster": 2}
     else:
         yield from ({**tile, "pack": True} for tile in _described(widths))
         for n in widths:
@@ -139,28 +155,32 @@ def _in_tensor_memory(columns: int) -> Iterator[dict[str, Any]]:
                 yield {"variant": variant, "block_m": TENSOR_ROWS, "block_n": n, "cluster": cluster}
 
 
-def _staged(problem: Problem, config: MatmulConfig) -> Iterator[MatmulConfig]:
-    """The configuration with the stages that fit at one resident program per multiprocessor, and those that fit at two."""
-    blocks = blocks_of(problem, config)
-    known: set[int] = set()
+def _staged(problem: Problem, config: MatmulConfig, splits: int) -> Iterator[MatmulConfig]:
+    """The configuration with splits, and with the stages that fit at one resident program per multiprocessor, and at two."""
+    blocks = -(-ceil(problem.k / config.block_k) // splits)
+    stored = PARTIAL_BYTES if splits > 1 else problem.out_itemsize
+    known = 0
     for programs in (1, 2) if halves_occupied(config) < 2 else (1,):
-        found = most_stages(config, problem.itemsize, problem.stored_by(config), MOST_STAGES, programs)
+        found = most_stages(config, problem.itemsize, stored, MOST_STAGES, programs)
         # More stages than blocks along K would never be used.
         stages = min(found, max(blocks, LEAST_BLOCKS))
-        if stages not in known and (stages > 2 or programs == 1):
-            known.add(stages)
-            yield replace(config, stages=stages)
+        if stages != known and (stages > 2 or programs == 1):
+            known = stages
+            yield replace(config, splits=splits, stages=stages)
 
 
 def _splits(problem: Problem, config: MatmulConfig) -> Iterator[int]:
-    """Numbers of splits of K that leave none empty."""
+    """Numbers of splits of K that leave none empty, with two waves of programs at most."""
     blocks = -(-problem.k // config.block_k)
-    tiles = tiles_of(problem, config)
-    known: set[int] = set()
-    for wanted in range(1, MOST_SPLITS + 1):
+    most = min(MOST_SPLITS, 2 * problem.programs // tiles_of(problem, config))
+    yield 1
+    known = {1}
+    for wanted in range(2, most + 1):
         each = -(-blocks // wanted)
+        if each < LEAST_BLOCKS:
+            return
         parts = -(-blocks // each)
-        if parts not in known and (parts == 1 or (each >= LEAST_BLOCKS and tiles * parts <= 2 * problem.programs)):
+        if parts not in known:
             known.add(parts)
             yield parts
 
@@ -188,37 +208,72 @@ def residents(config: MatmulConfig, itemsize: int, out_itemsize: int) -> int:
     return max(1, min(4, PROGRAMS_BYTES // (config.shared_bytes(itemsize, out_itemsize) + PROGRAM_BYTES)))
 
 
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """The modelled parts of a product's time, in cycles of a multiprocessor.
+
+    Of the first four, which run side by side, the slowest counts: `tensor`: MMAs. `shared`: shared memory that MMAs read.
+    `loads`: operands from L2, or copied by warps. `memory`: every byte from DRAM once. `ends`: what nothing overlaps, the fill
+    of the pipeline and the epilogue. `passes`: reduction of split-K and packing. `lag`: of the slowest program."""
+
+    tensor: float
+    shared: float
+    loads: float
+    memory: float
+    ends: float
+    passes: float
+    lag: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The whole product."""
+        return (max(self.tensor, self.shared, self.loads, self.memory) + self.ends) * (1 + self.lag) + self.passes
+
+
 def cost(problem: Problem, config: MatmulConfig) -> float:
     """Estimated cycles of a matmul."""
+    return cycles(problem, config).total
+
+
+def cycles(problem: Problem, config: MatmulConfig) -> Cycles:
+    """The model: what each resource needs for the tiles that the busiest multiprocessor computes."""
     seen, rates = problem.transposed if config.swap else problem, problem.machine.rates
-    size = problem.itemsize
+    size, held = problem.itemsize, config.block_m + config.columns_held
     tiles = tiles_of(seen, config) * config.splits
     depth = blocks_of(seen, config) * config.block_k
     resident = min(residents(config, size, problem.stored_by(config)), -(-tiles // problem.programs))
     waves = -(-tiles // (problem.programs * resident))
-    busy = min(tiles, problem.programs)
-    held = config.block_m + config.columns_held
-    products = config.block_m * max(config.block_n, rates.least_width) * depth / (rates.products * 2 / size)
     rate = min(rates.cache, resident * config.stages * held * config.block_k * size / rates.latency)
     slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (False, False)
-    # TMA does not read out-of-bounds rows.
-    rows = min(config.block_m, seen.m) * (1 + slow_a) + min(config.columns_held, seen.n) * (1 + slow_b)
-    tile = max(products, held * depth * size / rates.shared, rows * depth * size / rate)
+    # TMA does not read out-of-bounds rows. Each CTA of a cluster loads its part of the block of b.
+    rows = min(config.block_m, seen.m) * (1 + slow_a) + min(config.block_n // config.cluster, seen.n) * (1 + slow_b)
+    loads = rows * size / rate
     if not (seen.described or config.pack):
-        tile = max(tile, held * depth * rates.copied * size / seen.unit)
-    # Lower bound: each byte is read once from DRAM; shared blocks come from L2.
-    once = (seen.m + seen.n) * seen.k * size / min(rates.memory * problem.programs, rate * busy)
+        loads = max(loads, held * rates.copied * size / seen.unit)
     stored = config.block_m * config.block_n / rates.stored
-    extra = 0.0
+    passes = 0.0
     if config.splits > 1:
         moved = seen.m * seen.n * (config.splits * 8 + problem.out_itemsize)
-        extra = rates.launch + moved / (rates.cache * problem.programs)
+        passes = rates.launch + moved / (rates.cache * problem.programs)
     if config.pack:
         moved = 3 * (seen.m + seen.n) * seen.k * size
-        extra += rates.launch + moved / (rates.memory * problem.programs)
-    # Variants that overlap the epilogue of a tile with the mainloop of the next pay for it once.
-    overlapping = config.in_tensor_memory or config.variant == "ping_pong"
+        passes += rates.launch + moved / (rates.memory * problem.programs)
+    # Elements along K of all tiles that a multiprocessor computes.
+    long = waves * resident * depth
+    shared = long * config.rows_read * size / rates.shared
     if config.in_tensor_memory:
-        tile = max(tile, stored)
-    time = max(waves * resident * tile, once) + (rates.tile + stored) * (1 if overlapping else waves) + extra
-    return time * (1 + rates.uneven) if waves > 1 and config.variant != "tcgen05_clc" else time
+        # The epilogue runs beside the next tile's mainloop, and may take longer.
+        shared = max(shared, waves * resident * stored)
+    return Cycles(
+        tensor=long * config.block_m * config.block_n * size / (2 * rates.products),
+        shared=shared,
+        loads=long * loads,
+        # Blocks that several tiles need come from L2.
+        memory=(seen.m + seen.n)
+        * seen.k
+        * size
+        / min(rates.memory * problem.programs, rate * min(tiles, problem.programs)),
+        ends=(rates.tile + stored) * (1 if config.in_tensor_memory or config.variant == "ping_pong" else waves),
+        passes=passes,
+        lag=rates.uneven if waves > 1 and config.variant != "tcgen05_clc" else 0.0,
+    )

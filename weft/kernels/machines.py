@@ -9,7 +9,6 @@ Hopper's, and the imbalance between programs is a guess.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 
 from weft import targets
 from weft.kernels.config import HOPPER_VARIANTS, TENSOR_ROWS, TENSOR_VARIANTS, TRANSPOSABLE
@@ -24,19 +23,17 @@ class Rates:
 
     `products`: fp16 multiply-adds. `memory`: bytes from DRAM with all multiprocessors loading. `cache`: bytes from L2.
     `shared`: bytes of shared memory read by tensor cores. `latency`: from issuing a TMA load to its arrival; the bytes in
-    flight during it bound the load rate. `least_width`: minimum effective width of an MMA, because a narrower one reads just as
-    much of a. `tile`: fixed cost of a tile that nothing overlaps (fill of the pipeline, drain of the last stores). `stored`:
-    elements of a tile that the epilogue stores. `launch`: cost of an additional kernel (split-K reduction, packing). `copied`:
-    cycles for warps to copy a byte to shared memory, divided by the bytes per copy. `uneven`: relative lag of the slowest of
-    several programs with statically assigned tiles.
+    flight during it bound the load rate. `tile`: fixed cost of a tile that nothing overlaps (fill of the pipeline, drain of
+    the last stores). `stored`: elements of a tile that the epilogue stores. `launch`: cost of an additional kernel (split-K
+    reduction, packing). `copied`: cycles for warps to copy a byte to shared memory, divided by the bytes per copy. `uneven`:
+    relative lag of the slowest of several programs with statically assigned tiles.
     """
 
     products: float
     memory: float
     cache: float
-    shared: float = inf
+    shared: float = 128.0
     latency: int = 1100
-    least_width: int = 1
     tile: int = 900
     stored: int = 40
     launch: int = 3500
@@ -62,13 +59,11 @@ class Machine:
     rates: Rates
 
 
-HOPPER = Machine(
-    "wgmma", HOPPER_VARIANTS, "cooperative", 64, TRANSPOSABLE, True, 132, Rates(1650, 20.0, 48.0, least_width=32)
-)
+HOPPER = Machine("wgmma", HOPPER_VARIANTS, "cooperative", 64, TRANSPOSABLE, True, 132, Rates(1650, 20.0, 57.0))
 BLACKWELL = Machine(
     "tcgen05.mma", TENSOR_VARIANTS, "tcgen05", TENSOR_ROWS, (1, 2), False, 148,
     # 3300 of a peak of 4096 multiply-adds: the same share as Hopper's 1650 of 2048.
-    replace(HOPPER.rates, products=3300, memory=29.0, shared=128.0, least_width=1, uneven=0.02),
+    replace(HOPPER.rates, products=3300, memory=29.0, cache=48.0, uneven=0.02),
 )  # fmt: skip
 
 

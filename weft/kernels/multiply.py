@@ -116,7 +116,7 @@ def problem(a: Any, b: Any, out: Any = None, out_dtype: Any = None, fast: bool =
     left, right = matrix("a", a), matrix("b", b)
     dtype = _checked(left, right, out, out_dtype)
     check_not_empty(left, right)
-    return _problem_of(left, right, dtype, fast)
+    return problem_of(left, right, dtype, fast)
 
 
 def _checked(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
@@ -125,7 +125,8 @@ def _checked(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
     return type_of_output(left, right, out, out_dtype, types_of_output(left, right))
 
 
-def _problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool) -> heuristic.Problem:
+def problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool = True) -> heuristic.Problem:
+    """The same for matrices that match, with an output of type `dtype`."""
     machine = machine_of(target_of(left.device))
     sides = left, right.transposed
     described = not any(why_undescribed(side, machine.transposable) for side in sides)
@@ -183,7 +184,7 @@ def _prepare(
     kinds = (scale_kind("scale_a", scale_a, m, "rows", left), scale_kind("scale_b", scale_b, n, "columns", left))
     if given is not None:
         check_overlap(spans, left.pointer, right.pointer, given.pointer)
-    problem = _problem_of(left, right, dtype, fast)
+    problem = problem_of(left, right, dtype, fast)
     requested = config_of(config, variant, problem.machine.usual)
     if requested is not None:
         check_machine(requested, problem.machine, left.device)

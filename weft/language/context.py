@@ -92,6 +92,11 @@ class TargetLike(Protocol):
         """Cluster launch control: a running program claims one that has not been launched."""
         ...
 
+    @property
+    def has_programmatic_launch(self) -> bool:
+        """Programmatic dependent launch: a kernel may begin before the one before it in the stream has ended."""
+        ...
+
 
 @dataclass(slots=True)
 class Context:
