@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from weft.analysis.flow import PARALLEL, STRUCTURED, Edge, States, pairs, reach, regions
-from weft.ir.core import Func, Op, Value, walk
+from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import TileType
-from weft.ops import mma
+from weft.ops import control, mma
 
 PRODUCTS = (mma.warpgroup, mma.wgmma)
 COMPLETE = 1 << 30
@@ -54,26 +54,47 @@ def accumulators(func: Func) -> set[Value]:
 
 def alone(func: Func) -> set[Op]:
     """Wgmmas that are waited for at once. Their operand A lies in registers, which nothing may overwrite before the wgmma is
-    complete, and no wait that completes it follows in the same region."""
+    complete, and no wait that completes it follows in the same region, nor in the next iteration before A is computed."""
+    loops = {body for op in walk(func.body) if op.kind is control.for_ for body in op.regions}
     return {
         op
         for region in regions(func.body)
-        for i, op in enumerate(region.ops)
-        if op.kind is mma.warpgroup and _alone(op, region.ops[i + 1 :])
+        for op in region.ops
+        if _reads_registers(op)
+        and not completes((*left_of(op, region), *(_next(op, region) if region in loops else ())))
     }
 
 
-def _alone(op: Op, after: tuple[Op, ...]) -> bool:
-    left = op.operand("a")
-    if left is None or not isinstance(left.type, TileType):
-        return False
+def completes(after: Iterable[Op]) -> bool:
+    """Whether one of the operations that follow a wgmma waits for it."""
     started = 0
     for other in after:
         if other.kind is mma.warpgroup:
             started += 1
         elif other.kind is mma.warpgroup_wait and other.attrs["pendings"] <= started:
-            return False
-    return True
+            return True
+    return False
+
+
+def left_of(op: Op, region: Region) -> tuple[Op, ...]:
+    """The operations of a region behind one of them."""
+    return region.ops[region.ops.index(op) + 1 :]
+
+
+def _next(product: Op, body: Region) -> tuple[Op, ...]:
+    """The operations of the next iteration that come before the product's A is computed.
+
+    None if no other product with its own registers precedes it: ptxas does not see that a wgmma of the iteration before still
+    reads registers which the loop's body writes (seen with CUDA 13.0), and computes A ahead of the wait."""
+    a = product.operand("a")
+    made = next((i for i, op in enumerate(body.ops) if a in op.results), 0)
+    before = body.ops[:made]
+    return before if any(map(_reads_registers, before)) else ()
+
+
+def _reads_registers(op: Op) -> bool:
+    left = op.operand("a") if op.kind is mma.warpgroup else None
+    return left is not None and isinstance(left.type, TileType)
 
 
 @dataclass(frozen=True, slots=True)

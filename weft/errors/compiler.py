@@ -55,6 +55,15 @@ ACCUMULATOR_SIZE = row(
     "use more warps for the tile (now {warps}), or a smaller tile",
 )
 
+PRODUCT_WAITS = row(
+    "mma-registers-wait",
+    PerformanceWarning,
+    "this MMA is waited for at once: its left operand lies in registers, which must not change before the MMA is complete, and "
+    "no wait completes it in the same block of statements, nor in the next iteration of a loop that weft can unroll by two",
+    "wait for it before the block ends, or in the next iteration of a loop over range() with a constant positive step; or put "
+    "the operand into shared memory",
+)
+
 # Tensor memory
 
 TMEM_COLUMNS = row(

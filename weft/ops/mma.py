@@ -61,7 +61,7 @@ def warpgroup_wait(*values: Value, pendings: int, reason: str = "") -> tuple[Typ
     """Wait until at most the latest `pendings` groups are in flight. The results are `values`; complete ones may be read.
 
     `values` are accumulators. Other accumulators must still not be read, even if the wait has completed them. `reason` says why
-    `overlap_products` moved it; it is empty for the author's waits."""
+    a pass moved or inserted it; it is empty for the author's waits."""
     require(pendings >= 0, "at least 0 groups stay pending")
     return tuple(value.type for value in values)
 

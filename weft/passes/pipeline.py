@@ -46,6 +46,7 @@ from weft.passes.tile.overlap_products import overlap_products
 from weft.passes.tile.partition_plan import check_partitions
 from weft.passes.tile.resolve_layouts import resolve_layouts
 from weft.passes.tile.split_partitions import split_partitions
+from weft.passes.tile.unroll_products import unroll_products
 from weft.targets import Target
 
 Pass = Callable[[Func], Func]
@@ -96,6 +97,7 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
         func,
         (
             ("check_accumulators", lambda f: check_accumulators(f, target)),
+            ("unroll_products", unroll_products),
             ("split_partitions", lambda f: split_partitions(f, target)),
             ("lower_tiles", lambda f: lower_tiles(f, target)),
             ("sort_indices", sort_indices),

@@ -16,11 +16,13 @@ from collections.abc import Sequence
 
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import RegsType
-from weft.ops import arith, mma, regs, sync
+from weft.ops import arith, control, mma, regs, sync
 
 # They emit no instructions of their own.
 _FREE = frozenset({arith.constant, regs.splat, regs.affine, regs.extract, mma.begin})
 _PRODUCTS = frozenset({mma.wgmma, mma.warpgroup_wait})
+# Before these a wait does not come anyway.
+_ENDS = _PRODUCTS | {sync.schedule_barrier, control.for_, control.while_}
 
 
 def hold_waits(func: Func) -> Func:
@@ -47,7 +49,7 @@ def _work_before(ops: Sequence[Op]) -> Op | None:
     """The first operation on register arrays since the last wgmma or wait, if there is any, and nothing holds it already."""
     first: Op | None = None
     for op in reversed(ops):
-        if op.kind in _PRODUCTS or op.kind is sync.schedule_barrier:
+        if op.kind in _ENDS:
             break
         first = next((inner for inner in (op, *(i for r in op.regions for i in walk(r))) if _works(inner)), first)
     return first

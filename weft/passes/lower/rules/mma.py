@@ -17,6 +17,10 @@ from weft.passes.lower.forms import Array
 from weft.passes.lower.handles import shared_side, view
 from weft.passes.lower.state import Lowering, LowerRule
 
+ALONE = (
+    "inserted behind this MMA, whose left operand lies in registers: nothing waits for it before they are written again"
+)
+
 
 def _tile(value: Value) -> TileType:
     assert isinstance(value.type, TileType)
@@ -81,7 +85,9 @@ def warpgroup(lo: Lowering, op: Op) -> None:
     limit: int = op.attrs["max_imprecise"]
     if not limit:
         result = product(total, condition, plan.steps)
-        lo.define(op, Array(lo.emit(mma.warpgroup_wait, result, pendings=0) if op in lo.alone else result))
+        lo.define(
+            op, Array(lo.emit(mma.warpgroup_wait, result, pendings=0, reason=ALONE) if op in lo.alone else result)
+        )
         return
     fresh: Value = lo.emit(arith.constant, value=False, type=ScalarType(int1))
     if condition is not None:
