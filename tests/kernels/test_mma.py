@@ -224,6 +224,42 @@ def test_products_under_way_go_round_loops(run, rng, k, warps):
     check(out, a, b, np.zeros((128, 64), np.float32), *BITS[16])
 
 
+@weft.jit
+def scaled_in_registers(
+    out, a, b, first, last, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, STEP: gl.constexpr, BOUNDS: gl.constexpr,
+    layout: gl.constexpr, line: gl.constexpr,
+):  # fmt: skip
+    """The sum of (i + 1) a @ b for i in a range: every left operand is computed while the MMA before it is under way."""
+    operand: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
+    i, k = gl.arange(0, M, gl.SliceLayout(1, operand)), gl.arange(0, K, gl.SliceLayout(0, operand))
+    left = gl.load(a + i[:, None] * K + k[None, :])
+    right = to_shared(b, False, K, N, line)
+    acc = gl.zeros([M, N], gl.float32, layout)
+    if BOUNDS is None:
+        begin, end = gl.load(first) & 255, gl.load(last)
+    else:
+        begin, end = BOUNDS
+    for step in range(begin, end, STEP):
+        acc = warpgroup_mma(left * (step + 1).to(gl.float16), right, acc, is_async=True)
+        acc = warpgroup_mma_wait(1, acc)
+    put(out, warpgroup_mma_wait(0, acc), M, N)
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (0, 1), (0, 2), (0, 3), (2, 9), (5, 3)], ids=str)
+@pytest.mark.parametrize(("known", "step"), [(True, 1), (False, 1), (False, 3)], ids=str)
+def test_left_operands_in_registers_outlive_their_iteration(run, rng, bounds, known, step):
+    """Such loops are unrolled by two, for any number of iterations, known or not."""
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((64, 32), (32, 16)))
+    out, layout = poison((64, 16), np.float32), warpgroup_mma_layout(gl.float16, [64, 16], 4)
+    first, last = (np.array([bound], np.int32) for bound in bounds)
+    run(
+        scaled_in_registers, 1, out, frozen(a), frozen(b), frozen(first), frozen(last), 64, 16, 32, step,
+        bounds if known else None, layout, LINE[4], num_warps=4,
+    )  # fmt: skip
+    factor = sum(i + 1 for i in range(*bounds, step))
+    same(out, (factor * (a.astype(np.float64) @ b.astype(np.float64)) + 0.0).astype(np.float32))
+
+
 # mma.sync
 
 

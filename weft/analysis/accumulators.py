@@ -93,7 +93,8 @@ def _next(product: Op, body: Region) -> tuple[Op, ...]:
 
 
 def _reads_registers(op: Op) -> bool:
-    left = op.operand("a") if op.kind is mma.warpgroup else None
+    """Whether an operation starts a wgmma whose A lies in registers, and leaves it in flight."""
+    left = op.operand("a") if op.kind is mma.warpgroup and not op.attrs["max_imprecise"] else None
     return left is not None and isinstance(left.type, TileType)
 
 

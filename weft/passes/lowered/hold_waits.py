@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.analysis.flow import LOOPS
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import RegsType
-from weft.ops import arith, control, mma, regs, sync
+from weft.ops import arith, mma, regs, sync
 
 # They emit no instructions of their own.
 _FREE = frozenset({arith.constant, regs.splat, regs.affine, regs.extract, mma.begin})
 _PRODUCTS = frozenset({mma.wgmma, mma.warpgroup_wait})
 # Before these a wait does not come anyway.
-_ENDS = _PRODUCTS | {sync.schedule_barrier, control.for_, control.while_}
+_ENDS = _PRODUCTS | {sync.schedule_barrier, *LOOPS}
 
 
 def hold_waits(func: Func) -> Func:

@@ -192,9 +192,13 @@ def _divergent_for(task: Task, op: Op, count: Array, counter: Array, step: Array
         running = number < count
         if not np.any(task.under(running)):
             return state
-        with task.only(running):
-            after = yield from execute(task, op.regions[0], (Data(counter), *state))
-        state = merged(running, after, state)
+        if np.any(task.under(~running)):
+            with task.only(running):
+                after = yield from execute(task, op.regions[0], (Data(counter), *state))
+            state = merged(running, after, state)
+        else:
+            # Nothing to merge, which an accumulator in flight does not allow.
+            state = yield from execute(task, op.regions[0], (Data(counter), *state))
         counter, number = counter + step, number + 1
 
 
