@@ -117,7 +117,7 @@ def test_report(code):
 
 def test_errors_have_no_place_until_the_reader_gives_them_one():
     with building() as kernel, pytest.raises(CompilationError) as caught:
-        _ = kernel.tile() ** 2
+        _ = kernel.tile() @ kernel.tile()
     assert caught.value.loc is None
     assert "kernel.py:3" in str(caught.value.at(Loc("kernel.py", 3)))
 
