@@ -569,6 +569,12 @@ TILE_ASM_OPERANDS = row(
     "inline_asm_elementwise got {operands} operands and pack={pack}",
     "pass a pack of 1 or more, and of 1 where there are no operands",
 )
+RANDOM = row(
+    "language-random",
+    CompilationError,
+    "{what} takes integers, but got {got}",
+    "pass an integer, or a tile of them such as the elements' offsets",
+)
 TILE_INT4 = row(
     "tile-int4",
     CompilationError,

@@ -142,6 +142,17 @@ from weft.language.program import (
     warp_id,
 )  # fmt: skip
 from weft.language.promote import to_tensor
+from weft.language.random import (
+    pair_uniform_to_normal,
+    philox,
+    rand,
+    rand4x,
+    randint,
+    randint4x,
+    randn,
+    randn4x,
+    uint_to_uniform_float,
+)
 from weft.language.reduction import argmax, argmin, max, min, reduce, reduce_or, sum, xor_sum
 from weft.language.scan import associative_scan, cumprod, cumsum, dot_fma, gather, histogram, map_elementwise
 from weft.language.shape import (
@@ -245,6 +256,8 @@ __all__ = [
     "abs", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "expm1", "extra", "fdiv", "floor", "fma", "log", "log1p",
     "log2", "math", "pow", "rsqrt",
     "sin", "sqrt", "sqrt_rn", "tanh", "popcount", "umulhi",
+    # Random numbers
+    "pair_uniform_to_normal", "philox", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "uint_to_uniform_float",
     # Shapes
     "broadcast", "broadcast_to", "cat", "expand_dims", "join", "permute", "ravel", "reshape", "slice", "split", "trans",
     # Combining elements
