@@ -68,7 +68,7 @@ def topk(x: Any, k: int, *, largest: bool = True, stream: Any = None) -> tuple[A
 def _launch(x: Any, rows: Rows, plan: Selection, values: Any, indices: Any, stream: Any) -> None:
     sizes = (rows.columns, rows.row_stride, rows.column_stride, plan)
     options: dict[str, Any] = {"num_warps": 1, "stream": stream}
-    if rows.columns <= CHUNK:
+    if rows.columns < CHUNK:
         selection.select_short[rows.rows](x, values, indices, None, *sizes, **options)
     elif plan.parts == 1:
         selection.select[rows.rows](x, values, indices, None, *sizes, **options)
@@ -84,8 +84,8 @@ def _plan(rows: Rows, k: int, largest: bool) -> Selection:
     """Vectors of 16 bytes where every row and its end are aligned to them, and parts that fill the GPU."""
     itemsize = ITEMSIZE[rows.dtype]
     aligned = all(n * itemsize % 16 == 0 for n in (rows.row_stride, rows.columns)) and rows.pointer % 16 == 0
-    unit = 16 // itemsize if aligned and rows.column_stride == 1 else 1
-    short = rows.columns <= CHUNK
+    unit = min(8, 16 // itemsize) if aligned and rows.column_stride == 1 else 1
+    short = rows.columns < CHUNK
     chunk = max(32, 1 << (rows.columns - 1).bit_length()) if short else CHUNK
     plan = Selection(k, bool(largest), SUPPORTED[rows.dtype], "float" in rows.dtype, chunk, unit)
     wanted = RESIDENT * multiprocessors_of(rows.device, machine_of(target_of(rows.device))) // rows.rows

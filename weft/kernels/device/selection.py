@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.selection_plan import PIECE, Selection
+from weft.kernels.selection_plan import Selection
 
 LOWEST = -(1 << 63)
 LAST = (1 << 31) - 1
@@ -125,6 +125,27 @@ def select_short(
 
 
 @jit
+def merged(buffer, held, plan: gl.constexpr):
+    """Sort the list and the keys behind it, `held` in all, and put the best ones to the front. Returns the new threshold."""
+    line = gl.arange(0, plan.sorted, gl.BlockedLayout([plan.sorted // 32], [32], [1], [0]))
+    start = gl.to_tensor(0)
+    while start + plan.size < held:
+        # The list lies in front of the keys that it meets, and ends up in front of the next ones.
+        keys = gl.where(start + line < held, buffer.gather(start + line, 0), LOWEST)
+        best = gl.topk(keys, plan.size)
+        at = gl.set_auto_layout(gl.arange(0, plan.size, gl.AutoLayout()), best.layout)
+        start += plan.sorted - plan.size
+        buffer.scatter(best, gl.where(start + plan.size < held, start, 0) + at, 0)
+    return value_of(nth(buffer.slice(0, plan.size).load(list_layout(plan)), plan.k - 1), plan)
+
+
+@gl.constexpr_function
+def list_layout(plan):
+    """The layout of the list of the best keys."""
+    return gl.BlockedLayout([max(1, plan.size // 32)], [32], [1], [0])
+
+
+@jit
 def select(x, values, indices, keys, columns, row_stride, column_stride, plan: gl.constexpr[Selection]) -> None:
     """Rows, or parts of rows, of at least one chunk; see the module."""
     row = gl.program_id(0)
@@ -132,10 +153,10 @@ def select(x, values, indices, keys, columns, row_stride, column_stride, plan: g
     first = gl.program_id(1) * span if plan.parts > 1 else 0
     end = min(first + span, columns)
     chunk = gl.arange(0, plan.chunk, gl.BlockedLayout([plan.unit], [32], [1], [0]))
-    piece = gl.arange(0, PIECE, gl.BlockedLayout([max(plan.unit, PIECE // 32)], [32], [1], [0]))
-    place = gl.arange(0, plan.capacity, gl.BlockedLayout([plan.capacity // 32], [32], [1], [0]))
+    piece = gl.arange(0, plan.piece, gl.BlockedLayout([plan.piece // 32], [32], [1], [0]))
     buffer = gl.allocate_shared_memory(gl.int64, [plan.capacity], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    buffer.store(gl.full([plan.capacity], LOWEST, gl.int64, place.layout))
+    empty: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    buffer.store(gl.full([plan.capacity], LOWEST, gl.int64, empty))
     row_stride = gl.multiple_of(row_stride, plan.unit)
     start = gl.multiple_of(x, plan.unit * x.dtype.element_ty.itemsize) + row.to(gl.int64) * row_stride
     if plan.unit > 1:
@@ -143,34 +164,31 @@ def select(x, values, indices, keys, columns, row_stride, column_stride, plan: g
     # A short last part of a row looks at elements before it too: the bound then holds for all parts together.
     threshold = first_threshold(wide(gl.load(start + (min(first, end - plan.chunk) + chunk) * column_stride)), plan)
     held = gl.to_tensor(plan.size)
+    pieces: gl.constexpr = plan.grid[0][0]
     for at in range(first, end, plan.chunk):
-        # The last chunk is read from the end of the row; of what is read twice only the threshold's test sees both.
+        # The last chunk is read from the end of the row; what is before `at` has been seen.
         begin = min(at, end - plan.chunk)
         element = wide(gl.load(start + (begin + chunk) * column_stride))
+        better = beats(extreme(gl.reshape(element, plan.grid[0]), plan.grid[1], plan), threshold, plan)
+        number = gl.set_auto_layout(gl.arange(0, pieces, gl.AutoLayout()), gl.SliceLayout(1, better.layout))
+        hits = gl.reduce_or(gl.where(better, 1 << number[:, None], 0))
         opening = at == first
-        last = at + plan.chunk >= end
-        if opening | last | beats(extreme(element, 0, plan), threshold, plan):
-            stop = min(at + plan.chunk, end)
-            for k in range(at, stop, PIECE):
-                position = k + piece
-                inside = position < stop
-                candidate = wide(gl.load(start + position * column_stride, mask=inside, other=0))
-                chosen = inside & (beats(candidate, threshold, plan) | (opening & ties(candidate, threshold, plan)))
-                rank = gl.cumsum(chosen.to(gl.int32), 0)
-                # What is not chosen goes to the last place, which nothing reads.
-                target = gl.where(chosen, held + rank - 1, plan.capacity - 1)
-                found = gl.sum(chosen.to(gl.int32))
-                if found > 0:
-                    buffer.scatter(keys_of(candidate, position, plan), target, 0)
-                    held += found
-                done = k + PIECE >= stop
-                if (held >= plan.eager) | (done & (opening | last) & (held > plan.size)):
-                    best = gl.topk(gl.where(place < held, buffer.load(place.layout), LOWEST), plan.size)
-                    buffer.slice(0, plan.size).store(best)
-                    threshold = value_of(nth(best, plan.k - 1), plan)
-                    held = gl.to_tensor(plan.size)
-    line: gl.constexpr = gl.BlockedLayout([max(1, plan.size // 32)], [32], [1], [0])
-    store_best(buffer.slice(0, plan.size).load(line), values, indices, keys, row, plan)
+        hits = gl.where(opening, (1 << pieces) - 1, hits)
+        while hits != 0:
+            position = begin + gl.popcount((hits & -hits) - 1) * plan.piece + piece
+            hits &= hits - 1
+            candidate = wide(gl.load(start + position * column_stride))
+            chosen = beats(candidate, threshold, plan) | (opening & ties(candidate, threshold, plan))
+            chosen &= position >= at
+            rank = gl.cumsum(chosen.to(gl.int32), 0)
+            # What is not chosen goes to the last place, which nothing reads.
+            buffer.scatter(keys_of(candidate, position, plan), gl.where(chosen, held + rank - 1, plan.capacity - 1), 0)
+            held += gl.sum(chosen.to(gl.int32))
+            if held >= plan.sorted:
+                threshold = merged(buffer, held, plan)
+                held = gl.to_tensor(plan.size)
+    merged(buffer, held, plan)
+    store_best(buffer.slice(0, plan.size).load(list_layout(plan)), values, indices, keys, row, plan)
 
 
 @jit
