@@ -152,6 +152,8 @@ def test_global_memory(arch):
             mask = k.emit(regs.splat, flag, count=2)
             for options in (
                 {}, {"cache": ".cg"}, {"mask": mask, "eviction": "evict_last"},
+                {"l2": ("evict_last", 0.25, "evict_first"), "prefetch": 64},
+                {"mask": mask, "eviction": "no_allocate", "l2": ("evict_first", 1.0, "evict_unchanged")},
                 {"mask": flag, "other": k.number(1, dtype, count)}, {"volatile": True},
                 *({"order": order, "scope": "sys"} for order in ("relaxed", "acquire") if vec == 1),
             ):  # fmt: skip

@@ -40,15 +40,6 @@ def test_float8_rounding():
     assert refused(k).code == "cuda-float8-rounding"
 
 
-def test_cache_and_eviction():
-    k = Kernel(("x", pointer(float32)))
-    k.load(*k.params, 2, cache=".cg", eviction="evict_first")
-    error = refused(k)
-    assert error.code == "cuda-cache-and-eviction"
-    assert ".cg" in error.message
-    assert "evict_first" in error.message
-
-
 def test_atomic_type():
     k = Kernel(("x", pointer(int8)))
     ptr = k.emit(regs.splat, *k.params, count=1)

@@ -48,7 +48,8 @@ def test_async_copy(kernel):
     )
     op = kernel.last("async_copy.global_to_shared")
     assert op.operands == (smem.handle, pointers.handle, mask.handle)
-    assert op.attrs == {"cache": ".cg", "eviction": "evict_last", "volatile": False}
+    l2 = ("evict_last", 1.0, "evict_unchanged")
+    assert op.attrs == {"cache": ".cg", "l2": l2, "prefetch": 0, "volatile": False}
     async_copy.async_copy_global_to_shared(smem, pointers, mask=True)
     assert kernel.ops[-1].operands[2] is None
 
@@ -163,7 +164,15 @@ def test_load(kernel):
     tma.async_copy_global_to_shared(desc, (0, x), bar, smem, pred=x < 3, multicast=True)
     op = kernel.last("tma.load")
     assert op.operands[3].type.element == gl.int1
-    assert op.attrs == {"multicast": False, "sender": 0, "shared_by": 0, "boxes": (), "issuers": 1, "first": 0}
+    assert op.attrs == {
+        "multicast": False,
+        "sender": 0,
+        "shared_by": 0,
+        "boxes": (),
+        "l2": (),
+        "issuers": 1,
+        "first": 0,
+    }
 
 
 @pytest.mark.parametrize("element", [gl.int8, gl.uint16, gl.uint32])

@@ -6,6 +6,7 @@ import pytest
 
 from tests.language.support import BLOCKED, MATRIX, mistake
 from weft import language as gl
+from weft.language.nvidia.ampere import CachePolicy, FractionalEvictionPolicy
 
 WEAK = {"order": "", "scope": "gpu"}
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg")
@@ -70,7 +71,7 @@ def test_load(kernel):
     x = gl.load(addresses(kernel, gl.float16))
     assert (x.dtype, x.shape, x.layout) == (gl.float16, [128], BLOCKED)
     assert gl.load(kernel.pointer(gl.int8)).handle.type == kernel.scalar(gl.int8).handle.type
-    assert kernel.last("memory.load").attrs == {"cache": "", "eviction": "", "volatile": False, **WEAK}
+    assert kernel.last("memory.load").attrs == {"cache": "", "eviction": "", **HINTS, "volatile": False, **WEAK}
 
 
 def test_load_with_a_mask(kernel):
@@ -99,12 +100,15 @@ def test_masks_and_addresses_stretch(kernel):
     assert gl.load(p, mask=mask).shape == [16, 32]
 
 
+HINTS = {"l2": (), "prefetch": 0}
+
+
 def test_policies(kernel):
     p = addresses(kernel)
-    gl.load(p, cache_modifier=".cg", eviction_policy="evict_first", volatile=True)
-    assert kernel.last("memory.load").attrs == {"cache": ".cg", "eviction": "evict_first", "volatile": True, **WEAK}
-    gl.store(p, 0, cache_modifier=".wt", eviction_policy="evict_last")
-    assert kernel.last("memory.store").attrs == {"cache": ".wt", "eviction": "evict_last", **WEAK}
+    gl.load(p, cache_modifier=".cg", volatile=True)
+    assert kernel.last("memory.load").attrs == {"cache": ".cg", "eviction": "", **HINTS, "volatile": True, **WEAK}
+    gl.store(p, 0, eviction_policy="evict_last")
+    assert kernel.last("memory.store").attrs == {"cache": "", "eviction": "evict_last", "l2": (), **WEAK}
     with mistake("language-cache-modifier") as found:
         gl.load(p, cache_modifier=".wb")
     assert ".ca, .cg" in found.text
@@ -112,6 +116,61 @@ def test_policies(kernel):
         gl.store(p, 0, cache_modifier=".ca")
     with mistake("language-eviction-policy"):
         gl.load(p, eviction_policy="last")
+    with mistake("cuda-cache-and-eviction") as found:
+        gl.load(p, cache_modifier=".cg", eviction_policy="evict_first")
+    assert "'.cg'" in found.text
+    assert "'evict_first'" in found.text
+
+
+FIRST = FractionalEvictionPolicy("evict_first", 1)
+EARLY, AHEAD = CachePolicy(l2=FIRST), CachePolicy(l2_prefetch_size=64)
+PART = FractionalEvictionPolicy("evict_last", 0.5, "evict_first")
+
+
+def test_cache_policies(kernel):
+    p = addresses(kernel)
+    gl.load(p, cache_policy=CachePolicy(l1="no_allocate", l2=PART, l2_prefetch_size=256))
+    attrs = kernel.last("memory.load").attrs
+    assert [attrs[name] for name in ("cache", "eviction", "l2", "prefetch")] == [
+        "", "no_allocate", ("evict_last", 0.5, "evict_first"), 256
+    ]  # fmt: skip
+    gl.store(p, 0, cache_policy=CachePolicy(".wt", l2=FIRST))
+    attrs = kernel.last("memory.store").attrs
+    assert [attrs[name] for name in ("cache", "eviction", "l2")] == [".wt", "", ("evict_first", 1.0, "evict_unchanged")]
+    gl.load(p, sem="acquire", cache_policy=CachePolicy(l2=FIRST))
+    assert kernel.last("memory.load").attrs["l2"] == ("evict_first", 1.0, "evict_unchanged")
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "call"),
+    [
+        ("language-cache-policy", "primary 'no_allocate'", lambda p: FractionalEvictionPolicy("no_allocate", 1.0)),
+        ("language-cache-policy", "secondary 'evict_last'", lambda p: FractionalEvictionPolicy("evict_first", 1, "evict_last")),
+        ("language-cache-policy", "fraction 0", lambda p: FractionalEvictionPolicy("evict_first", 0)),
+        ("language-cache-policy", "fraction 1.5", lambda p: FractionalEvictionPolicy("evict_first", 1.5)),
+        ("language-cache-policy", "fraction nan", lambda p: FractionalEvictionPolicy("evict_first", float("nan"))),
+        ("language-cache-policy", "fraction 'all'", lambda p: FractionalEvictionPolicy("evict_first", "all")),
+        ("language-cache-policy", "l1 'first'", lambda p: CachePolicy(l1="first")),
+        ("language-cache-policy", "cache_modifier 'cx'", lambda p: CachePolicy(".cx")),
+        ("language-cache-policy", "l2 'evict_first'", lambda p: CachePolicy(l2="evict_first")),
+        ("language-cache-policy", "l2_prefetch_size 32", lambda p: CachePolicy(l2_prefetch_size=32)),
+        ("language-cache-policy", "l2_prefetch_size True", lambda p: CachePolicy(l2_prefetch_size=True)),
+        ("language-cache-policy-empty", "sets nothing", lambda p: CachePolicy()),
+        ("language-cache-policy-needed", "got 'evict_first'", lambda p: gl.load(p, cache_policy="evict_first")),
+        ("language-cache-policy-part", "l2_prefetch_size=64", lambda p: gl.store(p, 0, cache_policy=AHEAD)),
+        ("language-cache-policy-part", "l2=", lambda p: gl.load(p, volatile=True, cache_policy=CachePolicy(l2=FIRST))),
+        ("language-cache-modifier", "'.wb'", lambda p: gl.load(p, cache_policy=CachePolicy("wb"))),
+        ("language-cache-modifier", "'.cg'", lambda p: gl.load(p, sem="relaxed", cache_policy=CachePolicy("cg"))),
+        ("cuda-cache-and-eviction", "'.cg'", lambda p: gl.load(p, cache_policy=CachePolicy("cg", l1="evict_first"))),
+        ("language-cache-policy-twice", "cache_modifier='.cg'", lambda p: gl.load(p, cache_modifier=".cg", cache_policy=EARLY)),
+        ("language-cache-policy-twice", "eviction_policy='evict_last'",
+         lambda p: gl.store(p, 0, eviction_policy="evict_last", cache_policy=EARLY)),
+    ],
+)  # fmt: skip
+def test_mistakes_with_cache_policies(kernel, code, words, call):
+    with mistake(code) as found:
+        call(addresses(kernel))
+    assert words in found.text
 
 
 @pytest.mark.parametrize("scope", [None, "cta", "cluster", "gpu", "sys"])
@@ -120,11 +179,11 @@ def test_orders_of_loads_and_stores(kernel, scope):
     for sem in ("relaxed", "acquire"):
         gl.load(p, sem=sem, scope=scope)
         assert kernel.last("memory.load").attrs == {
-            "cache": "", "eviction": "", "volatile": False, "order": sem, **reach
+            "cache": "", "eviction": "", **HINTS, "volatile": False, "order": sem, **reach
         }  # fmt: skip
     for sem in ("relaxed", "release"):
         gl.store(p, 0, sem=sem, scope=scope)
-        assert kernel.last("memory.store").attrs == {"cache": "", "eviction": "", "order": sem, **reach}
+        assert kernel.last("memory.store").attrs == {"cache": "", "eviction": "", "l2": (), "order": sem, **reach}
 
 
 def test_orders_that_loads_and_stores_do_not_have(kernel):

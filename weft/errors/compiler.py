@@ -166,12 +166,6 @@ CUDA_FLOAT8_ROUNDING = row(
     "the conversion to {dtype} is requested to round towards zero, but GPUs only round it to nearest even",
     "leave out fp_downcast_rounding='rtz', or convert to float16",
 )
-CUDA_CACHE_AND_EVICTION = row(
-    "cuda-cache-and-eviction",
-    CompilationError,
-    "this access has the cache modifier {cache!r} and the eviction policy {eviction!r}, but an instruction takes only one",
-    "keep one of the two",
-)
 CUDA_ATOMIC_TYPE = row(
     "cuda-atomic-type",
     CompilationError,

@@ -266,6 +266,42 @@ EVICTION_POLICY = row(
     "there is no eviction policy {got}",
     "use evict_first or evict_last, or leave it out",
 )
+CACHE_AND_EVICTION = row(
+    "cuda-cache-and-eviction",
+    CompilationError,
+    "this access has the cache modifier {cache!r} and the eviction policy {eviction!r}, but an instruction takes only one",
+    "keep one of the two",
+)
+POLICY = row(
+    "language-cache-policy",
+    CompilationError,
+    "{what} has no {field} {got}",
+    "write {known}",
+)
+POLICY_EMPTY = row(
+    "language-cache-policy-empty",
+    CompilationError,
+    "CachePolicy() sets nothing",
+    "give it cache_modifier=, l1=, l2= or l2_prefetch_size=, or leave cache_policy= out",
+)
+POLICY_NEEDED = row(
+    "language-cache-policy-needed",
+    CompilationError,
+    "cache_policy of {what} is a CachePolicy, but got {got}",
+    'write CachePolicy(l2=FractionalEvictionPolicy("evict_first", 1.0)), with the names of weft.language.nvidia.ampere',
+)
+POLICY_PART = row(
+    "language-cache-policy-part",
+    CompilationError,
+    "{what} takes no {part} of a cache policy",
+    "set {known} only",
+)
+POLICY_TWICE = row(
+    "language-cache-policy-twice",
+    CompilationError,
+    "{what} got both cache_policy and {name}={value!r}",
+    "say it in the cache_policy, or leave that out",
+)
 ACCESS_ORDER = row(
     "language-access-order",
     CompilationError,

@@ -38,6 +38,11 @@ class TargetLike(Protocol):
         ...
 
     @property
+    def has_programmatic_launch(self) -> bool:
+        """Launches that start before the launch before them is complete."""
+        ...
+
+    @property
     def has_mbarrier(self) -> bool:
         """mbarriers, which count arrivals."""
         ...

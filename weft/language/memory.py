@@ -14,13 +14,14 @@ from weft.language.advice import address_instead
 from weft.language.broadcast import TileForm, VectorForm, common_form, fit
 from weft.language.context import by_threads
 from weft.language.marks import builtin
+from weft.language.policies import CachePolicy, Part, check_eviction, check_one, one_way, policy_attrs
 from weft.language.promote import place, place_mask
 from weft.language.runtime_value import describe, name_of
 from weft.language.tensor import apply, apply_many, tensor
 from weft.language.view_tiles import Addresses, addresses, both, check_stored
 from weft.layout import DistributedLayout
 from weft.ops import memory, regs
-from weft.ops.memory import Eviction, LoadOrder, StoreOrder
+from weft.ops.memory import LoadOrder, StoreOrder
 from weft.views import LayoutTensor
 
 LOAD_CACHE = ("", ".ca", ".cg", ".cs", ".cv")
@@ -31,12 +32,13 @@ STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
 def load(
     pointer: Addresses, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
     volatile: bool = False, *, layout: DistributedLayout | None = None, sem: str | None = None, scope: str | None = None,
+    cache_policy: CachePolicy | None = None,
 ) -> tensor:  # fmt: skip
     """Load the elements at `pointer`, a scalar or a tile of addresses; the result has its shape and layout.
 
     Where `mask` (int1, broadcast to the tile) is false, no memory is read; the element is `other`, converted to the element
-    type, or undefined if `other` is not given. `cache_modifier`: `.ca .cg .cs .cv`; `eviction_policy`:
-    `evict_first evict_last`.
+    type, or undefined if `other` is not given. `cache_modifier`: `.ca .cg .cs .cv`; `eviction_policy` (in L1):
+    `evict_first evict_last`; `cache_policy` is a `CachePolicy`, with eviction priorities in L2, too.
 
     `sem="acquire"` synchronizes with the program that stored the value with `sem="release"`: its earlier accesses are visible
     to all later accesses of this program. `sem="relaxed"` reads a value that other programs write concurrently, without
@@ -49,9 +51,9 @@ def load(
     `sem`, a one-element view stands for its address.
 
     Raises CompilationError: language-pointer-needed, language-other-without-mask, language-mask-type, language-tile-at-scalar,
-    language-cache-modifier, language-eviction-policy, language-access-order,
-    language-access-order-with; with views bridge-sizes, bridge-vectors, bridge-space, and with `layout` for anything else
-    bridge-layout-of-addresses.
+    language-cache-modifier, language-eviction-policy, cuda-cache-and-eviction, language-cache-policy-needed, language-cache-
+    policy-part, language-cache-policy-twice, language-access-order, language-access-order-with; with views bridge-sizes,
+    bridge-vectors, bridge-space, and with `layout` for anything else bridge-layout-of-addresses.
     """
     ordered = access_order("load", sem, scope, get_args(LoadOrder), cache_modifier, volatile)
     if ordered["order"] and is_element(pointer):
@@ -67,11 +69,16 @@ def load(
     check_pointer("load", pointer)
     if other is not None and mask is None:
         raise fail(errors.OTHER_WITHOUT_MASK)
-    _check_policies("load", cache_modifier, LOAD_CACHE, eviction_policy)
+    parts: tuple[Part, ...] = ("l2_prefetch_size",) if volatile else ("l1", "l2", "l2_prefetch_size")
+    modifiers = LOAD_CACHE if not ordered["order"] else ()
+    hints = _hints("load", cache_modifier, LOAD_CACHE, eviction_policy) | policy_attrs(
+        "gl.load", cache_policy, parts, modifiers
+    )
+    one_way("gl.load", cache_policy, cache_modifier, eviction_policy)
     form = pointer_form("load", pointer, mask, other)
     kept = place_mask("load", mask, form)
     rest = None if other is None or kept is None else place(other, pointer.dtype.element_ty, form)
-    attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", "volatile": bool(volatile), **ordered}
+    attrs = {**hints, "volatile": bool(volatile), **ordered}
     if form is None and by_threads():
         other = None if rest is None else fit(rest, VectorForm(1))
         read = apply(
@@ -84,13 +91,13 @@ def load(
 @builtin
 def store(
     pointer: Addresses, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "", *,
-    sem: str | None = None, scope: str | None = None,
+    sem: str | None = None, scope: str | None = None, cache_policy: CachePolicy | None = None,
 ) -> None:  # fmt: skip
     """Store `value`, broadcast to the addresses and converted to their element type, where `mask` (int1) is true.
 
     An element that several threads hold is stored once. A scalar is stored by every thread in a kernel launched with `block=`.
     If other threads of the program load a stored element, a `gl.barrier()` is required in between: the compiler inserts none
-    for global memory. `cache_modifier`: `.wb .cg .cs .wt`; `eviction_policy` and errors as for `load`.
+    for global memory. `cache_modifier`: `.wb .cg .cs .wt`; `eviction_policy`, `cache_policy` and errors as for `load`.
 
     `sem="release"` makes all earlier accesses of the program visible to a program that loads the value with `sem="acquire"`.
     `sem="relaxed"` writes a value that other programs read concurrently, without ordering. `scope` as for `load`. Ordered
@@ -107,11 +114,15 @@ def store(
         pointer, inside = addresses("gl.store", pointer, check_stored(pointer, value))
         mask = both(inside, mask)
     check_pointer("store", pointer)
-    _check_policies("store", cache_modifier, STORE_CACHE, eviction_policy)
+    modifiers = STORE_CACHE if not ordered["order"] else ()
+    hints = _hints("store", cache_modifier, STORE_CACHE, eviction_policy) | policy_attrs(
+        "gl.store", cache_policy, ("l1", "l2"), modifiers
+    )
+    one_way("gl.store", cache_policy, cache_modifier, eviction_policy)
     form = pointer_form("store", pointer, mask, value)
     data = place(value, pointer.dtype.element_ty, form)
     kept = place_mask("store", mask, form)
-    attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", **ordered}
+    attrs = {**hints, **ordered}
     if form is None and by_threads():
         operands = (pointer, fit(data, VectorForm(1)), kept)
         apply_many(memory.store_regs, operands, offsets=((0,),), registers=((0,),), vec=1, **attrs)
@@ -145,8 +156,10 @@ def pointer_form(what: str, pointer: tensor, *others: Any) -> TileForm | None:
     return form
 
 
-def _check_policies(what: str, cache: Any, allowed: tuple[str, ...], eviction: Any) -> None:
+def _hints(what: str, cache: Any, allowed: tuple[str, ...], eviction: Any) -> dict[str, Any]:
+    """The attributes of a cache modifier and an eviction policy."""
     if (cache or "") not in allowed:
         raise fail(errors.CACHE_MODIFIER, what=what, got=repr(cache), known=", ".join(allowed[1:]))
-    if (eviction or "") not in get_args(Eviction):
-        raise fail(errors.EVICTION_POLICY, got=repr(eviction))
+    check_eviction(eviction)
+    check_one(cache, eviction)
+    return {"cache": cache or "", "eviction": eviction or ""}

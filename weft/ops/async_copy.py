@@ -11,7 +11,7 @@ from weft.ir.define import op, reads
 from weft.ir.types import RegsType, SharedArrayType
 from weft.layout.shared.layouts import Pads
 from weft.ops.check import barrier, boolean, pointer_of, require, same_form, scalar, shared, tile
-from weft.ops.memory import Cache, Eviction
+from weft.ops.memory import Cache, L2Policy
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER
 
@@ -24,8 +24,9 @@ def _waits(attrs: Attrs) -> tuple[Effect, ...]:
 
 @op("async_copy.global_to_shared", effects=(reads("ptr"), WRITES), stage="tile", removed_by=LOWER, verb="copied to")
 def global_to_shared(
-    handle: Value, ptr: Value, mask: Value | None, cache: Cache = "", eviction: Eviction = "", volatile: bool = False
-) -> None:
+    handle: Value, ptr: Value, mask: Value | None, cache: Cache = "", l2: L2Policy = (), prefetch: int = 0,
+    volatile: bool = False,
+) -> None:  # fmt: skip
     """Start an asynchronous copy of the elements at `ptr` to shared memory; where `mask` does not hold, zeros are written.
 
     Each thread copies the elements whose addresses it holds, 4, 8 or 16 bytes per instruction."""
@@ -42,7 +43,7 @@ COPIES = (reads("ptr"), Effect("write", "shared", "memory", completes="cp.async"
 def copy(
     memory: Value, base: Value, ptr: Value, mask: Value | None, active: Value | None, *strides: Value,
     offsets: tuple[Table, ...], places: Table, vec: int, added: Table = (), pads: Pads = (),
-    cache: Cache = "", eviction: Eviction = "",
+    cache: Cache = "", l2: L2Policy = (), prefetch: int = 0,
 ) -> None:  # fmt: skip
     """Start copies of `vec` consecutive elements each, 4, 8 or 16 bytes; where `mask` does not hold, zeros are written.
 

@@ -12,7 +12,12 @@ from weft.ops.regs import Table
 from weft.ops.tile import LOWER
 
 Cache = Literal["", ".ca", ".cg", ".cv", ".wb", ".cs", ".wt"]
-Eviction = Literal["", "evict_first", "evict_last"]
+Eviction = Literal["", "evict_first", "evict_last", "evict_normal", "evict_unchanged", "no_allocate"]
+"""The eviction priority of a cache line in L1."""
+L2Primary = Literal["evict_first", "evict_last", "evict_normal", "evict_unchanged"]
+L2Secondary = Literal["evict_unchanged", "evict_first"]
+L2Policy = tuple[()] | tuple[L2Primary, float, L2Secondary]
+"""Eviction priorities in L2: of a fraction of the lines, that fraction, and of the others; empty for the default."""
 Atomic = Literal["add", "max", "min", "and", "or", "xor", "xchg"]
 MemoryOrder = Literal["relaxed", "acquire", "release", "acq_rel"]
 LoadOrder = Literal["", "relaxed", "acquire"]
@@ -54,7 +59,8 @@ def _updates(attrs: Attrs) -> tuple[Effect, ...]:
 @op("memory.load", effects=_loads, stage="tile", removed_by=LOWER)
 def load(
     ptr: Value, mask: Value | None, other: Value | None,
-    cache: Cache = "", eviction: Eviction = "", volatile: bool = False, order: LoadOrder = "", scope: MemoryScope = "gpu",
+    cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), prefetch: int = 0, volatile: bool = False,
+    order: LoadOrder = "", scope: MemoryScope = "gpu",
 ) -> Type:  # fmt: skip
     """Read the elements at `ptr` where `mask` holds; elsewhere `other`, or an undefined value without it.
 
@@ -70,7 +76,7 @@ def load(
 @op("memory.store", effects=_stores, stage="tile", removed_by=LOWER)
 def store(
     ptr: Value, value: Value, mask: Value | None,
-    cache: Cache = "", eviction: Eviction = "", order: StoreOrder = "", scope: MemoryScope = "gpu",
+    cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), order: StoreOrder = "", scope: MemoryScope = "gpu",
 ) -> None:  # fmt: skip
     """Write `value` to `ptr` where `mask` holds. Elements that several threads hold are written once."""
     require(pointer_of(ptr).element_ty == value.type.element, "{} stored through {}", value.type, ptr.type)
@@ -161,7 +167,8 @@ def _accesses(
 def load_regs(
     ptr: Value, mask: Value | None, other: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, count: int,
-    cache: Cache = "", eviction: Eviction = "", volatile: bool = False, order: LoadOrder = "", scope: MemoryScope = "gpu",
+    cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), prefetch: int = 0, volatile: bool = False,
+    order: LoadOrder = "", scope: MemoryScope = "gpu",
 ) -> Type:  # fmt: skip
     """Read `count` registers. `mask` is one predicate per access, or one for all; `other` is an array of `count` or absent."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
@@ -175,7 +182,7 @@ def load_regs(
 def store_regs(
     ptr: Value, value: Value, mask: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int,
-    cache: Cache = "", eviction: Eviction = "", order: StoreOrder = "", scope: MemoryScope = "gpu",
+    cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), order: StoreOrder = "", scope: MemoryScope = "gpu",
 ) -> None:  # fmt: skip
     """Write registers; those that no access names are not written."""
     _accesses(ptr, mask, strides, offsets, registers, vec)

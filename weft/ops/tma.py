@@ -21,6 +21,7 @@ from weft.ir.types import DescriptorType, DType, SharedArrayType, SharedType, Ty
 from weft.layout import NVMMASharedLayout, SharedLayout
 from weft.layout.shared.tma import writes_slice
 from weft.ops.check import barrier, boolean, descriptor, pointer_of, regs, require, scalar, shared, tile
+from weft.ops.memory import L2Policy
 from weft.ops.tile import LOWER
 
 Reduction = Literal["add", "min", "max", "and", "or", "xor"]
@@ -63,6 +64,7 @@ def load(
     issuers: int = 1,
     first: int = 0,
     boxes: Boxes = (),
+    l2: L2Policy = (),
 ) -> None:
     """Start a load of the block at `coords` (elements, outermost first; int32) to shared memory, if `pred` holds.
 
@@ -88,6 +90,7 @@ def load_im2col(
     issuers: int = 1,
     first: int = 0,
     boxes: Boxes = (),
+    l2: L2Policy = (),
 ) -> None:
     """As `load`, through an im2col descriptor: coordinates of a rank-n tensor, then n - 2 offsets within the filter (int16)."""
     d = descriptor(desc)
@@ -101,7 +104,7 @@ def load_im2col(
 
 
 @op("tma.store", effects=STORES, needs="block")
-def store(desc: Value, handle: Value, *coords: Value, boxes: Boxes = ()) -> None:
+def store(desc: Value, handle: Value, *coords: Value, boxes: Boxes = (), l2: L2Policy = ()) -> None:
     """Start a store of a block from shared memory to the tensor at `coords`; elements out of bounds are not written.
 
     The hardware writes chunks of 16 bytes: if a row ends within a chunk, the rest of the chunk is written too."""
@@ -111,7 +114,7 @@ def store(desc: Value, handle: Value, *coords: Value, boxes: Boxes = ()) -> None
 
 
 @op("tma.reduce", effects=STORES, needs="block")
-def reduce(desc: Value, handle: Value, *coords: Value, kind: Reduction, boxes: Boxes = ()) -> None:
+def reduce(desc: Value, handle: Value, *coords: Value, kind: Reduction, boxes: Boxes = (), l2: L2Policy = ()) -> None:
     """As `store`, but each element is combined with the tensor's atomically."""
     d = descriptor(desc)
     _block(d, handle)
@@ -126,7 +129,8 @@ GatherSteps = tuple[tuple[int, int, int], ...]
 
 @op("tma.gather", effects=_loads, needs="block", stage="tile", removed_by=LOWER)
 def gather(
-    desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, multicast: bool = False
+    desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, multicast: bool = False,
+    l2: L2Policy = (),
 ) -> None:  # fmt: skip
     """Start a gather of rows of a matrix, from `column` (int32) on, to shared memory, if `pred` holds.
 
@@ -137,7 +141,7 @@ def gather(
 
 
 @op("tma.scatter", effects=STORES, needs="block", stage="tile", removed_by=LOWER)
-def scatter(desc: Value, handle: Value, rows: Value, column: Value) -> None:
+def scatter(desc: Value, handle: Value, rows: Value, column: Value, l2: L2Policy = ()) -> None:
     """Start a scatter of rows of shared memory to rows of a matrix, from `column` on, as one bulk group.
 
     Rows out of bounds are not written."""
@@ -147,7 +151,7 @@ def scatter(desc: Value, handle: Value, rows: Value, column: Value) -> None:
 @op("tma.gather4", effects=_loads, needs="block", stage="lowered")
 def gather4(
     desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, *, steps: GatherSteps,
-    receivers: int = 0,
+    receivers: int = 0, l2: L2Policy = (),
 ) -> None:  # fmt: skip
     """The instructions of `gather`, issued by the elected thread, whose registers hold `rows`. They write to all blocks whose
     rank differs from this one's in the bits of `receivers` only, which are clear in this one's."""
@@ -156,7 +160,7 @@ def gather4(
 
 
 @op("tma.scatter4", effects=STORES, needs="block", stage="lowered")
-def scatter4(desc: Value, handle: Value, rows: Value, column: Value, *, steps: GatherSteps) -> None:
+def scatter4(desc: Value, handle: Value, rows: Value, column: Value, *, steps: GatherSteps, l2: L2Policy = ()) -> None:
     """The instructions of `scatter`, issued by the elected thread, whose registers hold `rows`."""
     _four(rows, steps)
 

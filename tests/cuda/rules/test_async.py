@@ -27,6 +27,7 @@ from weft.layout import NVMMASharedLayout
 from weft.ops import arith, async_copy, control, mbarrier, memory, program, regs, shared, sync, tma
 from weft.runtime.sass import disassemble
 
+FIRST = ("evict_first", 1.0, "evict_unchanged")
 HOPPER = ("sm_90a", "sm_100a")
 each_hopper = pytest.mark.parametrize("arch", HOPPER)
 
@@ -137,7 +138,7 @@ def test_copies_compile(arch):
     ptr = k.emit(memory.addptr, p, k.emit(arith.mul, thread, k.number(4)))
     on = k.emit(arith.cmp, thread, n, predicate="lt")
     each = k.emit(regs.splat, on, count=2)
-    modifiers = [{}, {"cache": ".ca"}, {"cache": ".cg"}, {"eviction": "evict_first"}, {"eviction": "evict_last"}]
+    modifiers = [{}, {"cache": ".ca"}, {"cache": ".cg"}, {"l2": FIRST}, {"l2": FIRST, "prefetch": 128}]
     for vec in (1, 2, 4):
         for mask, active in ((None, None), (on, None), (each, on)):
             for modifier in modifiers:

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from weft.cuda.emitter import Emitter, emits
 from weft.cuda.rules.memory import address
 from weft.cuda.rules.shared import element_address
+from weft.cuda.text.accesses import HINT, define_policy, policy_name
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index
-from weft.errors import fail
-from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
 from weft.ir.core import Op
 from weft.ops import async_copy
+from weft.ops.memory import L2Policy
 
 _COMMIT = Piece('DEV void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }')
 _WAIT = Piece(
@@ -33,19 +33,17 @@ _ARRIVE = {
 WIDEST = 16
 
 
-def _copy_piece(name: str, width: int, masked: bool, cache: str, eviction: str) -> Piece:
+def _copy_piece(name: str, width: int, masked: bool, cache: str, l2: L2Policy, prefetch: int) -> Piece:
     """`name(to, from)`, and the masked `name(to, from, on)`, which writes zeros if `on` is false."""
     head = f"DEV void {name}(u32 to, const void* from{', bool on' if masked else ''}) {{"
     # cp.async zero-fills the bytes beyond its source size operand, so a masked copy has size 0 (PTX ISA, cp.async).
     size = f', "r"(on ? {width} : 0)' if masked else ""
-    number = 2 + masked
-    hint, policy = ("", "") if not eviction else (".L2::cache_hint", ', "l"(policy)')
-    create = f'asm("createpolicy.fractional.L2::{eviction}.b64 %0, 1.0;" : "=l"(policy));'
-    made = f"  u64 policy; {create}\n" if eviction else ""
-    operands = f"[%0], [%1], {width}{', %2' if masked else ''}{f', %{number}' if eviction else ''}"
+    hint, policy = ("", "") if not l2 else (HINT, f', "l"({policy_name(l2)}())')
+    hint += f".L2::{prefetch}B" if prefetch else ""
+    operands = f"[%0], [%1], {width}{', %2' if masked else ''}{f', %{2 + masked}' if l2 else ''}"
     return Piece(
-        f'{head}\n{made}  asm volatile("cp.async{cache}.shared.global{hint} {operands};"\n'
-        f'    :: "r"(to), "l"(from){size}{policy} : "memory"); }}'
+        f'{head}\n  asm volatile("cp.async{cache}.shared.global{hint} {operands};"\n'
+        f'    :: "r"(to), "l"(from){size}{policy} : "memory"); }}',
     )
 
 
@@ -55,14 +53,13 @@ def _copy(e: Emitter, op: Op) -> None:
     assert memory is not None and base is not None and ptr is not None
     element = memory.type.element
     width = op.attrs["vec"] * element.itemsize
-    cache, eviction = op.attrs["cache"], op.attrs["eviction"]
-    if cache and eviction:
-        raise fail(CUDA_CACHE_AND_EVICTION, loc=op.loc, cache=cache, eviction=eviction)
+    cache, l2, prefetch = op.attrs["cache"], op.attrs["l2"], op.attrs["prefetch"]
     # `.cg` bypasses L1 and requires 16 bytes (PTX ISA, cp.async). Data copied to shared memory is rarely read again through L1.
     around = width == WIDEST and cache != ".ca"
-    tags = [f"copy_async_{width}", "l1" * (width == WIDEST and not around), eviction, "or_zero" * (mask is not None)]
-    name = "_".join(filter(None, tags))
-    e.pieces.define(name, _copy_piece(name, width, mask is not None, ".cg" if around else ".ca", eviction))
+    through = "l1" * (width == WIDEST and not around)
+    tags = [f"copy_async_{width}", through, *define_policy(e, l2), f"{prefetch}B" if prefetch else ""]
+    name = "_".join(filter(None, [*tags, "or_zero" * (mask is not None)]))
+    e.pieces.define(name, _copy_piece(name, width, mask is not None, ".cg" if around else ".ca", l2, prefetch))
 
     def text(index: Index) -> str:
         to = element_address(e, memory, base, op.attrs["places"], op.attrs["added"], op.attrs["pads"], index)

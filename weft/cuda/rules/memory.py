@@ -11,8 +11,6 @@ from weft.cuda.text.accesses import AccessFunction, Masked
 from weft.cuda.text.refs import Index, Variable
 from weft.cuda.text.spelling import c_type, string
 from weft.cuda.text.tables import IndexTable, parenthesised
-from weft.errors import fail
-from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
 from weft.ir.core import Op, Value
 from weft.ir.types import DType
 from weft.ops import memory
@@ -30,11 +28,12 @@ def _pointee(op: Op) -> DType:
     return pointer_of(ptr).element_ty
 
 
-def _modifiers(op: Op) -> str:
-    cache, eviction = op.attrs["cache"], op.attrs["eviction"]
-    if cache and eviction:
-        raise fail(CUDA_CACHE_AND_EVICTION, loc=op.loc, cache=cache, eviction=eviction)
-    return cache or (f".L1::{eviction}" if eviction else "")
+def _modifiers(e: Emitter, op: Op) -> str:
+    """The cache hints of an access; a policy of L2 is defined for its function."""
+    cache, eviction, prefetch = op.attrs["cache"], op.attrs["eviction"], op.attrs.get("prefetch")
+    access.define_policy(e, op.attrs["l2"])
+    hint = access.HINT if op.attrs["l2"] else ""
+    return (cache or (f".L1::{eviction}" if eviction else "")) + hint + (f".L2::{prefetch}B" if prefetch else "")
 
 
 def _strength(op: Op) -> str:
@@ -143,7 +142,8 @@ def _on(e: Emitter, mask: Value | None, index: Index) -> str | None:
 def _load(e: Emitter, op: Op) -> None:
     _, mask, other, *strides = op.operands
     masked: Masked = "" if mask is None else "if" if other is None else "or"
-    a = AccessFunction("global", _pointee(op), op.attrs["vec"], masked, _modifiers(op), _strength(op))
+    hints = _modifiers(e, op)
+    a = AccessFunction("global", _pointee(op), op.attrs["vec"], masked, hints, _strength(op), l2=op.attrs["l2"])
     if op.attrs["count"] == 1:
         default = e.at(other, 0) if masked == "or" and other is not None else None
         e.define(op.result, access.read(e, a, _address(e, op, strides, 0), _on(e, mask, 0), default))
@@ -160,9 +160,9 @@ def _load(e: Emitter, op: Op) -> None:
 def _store(e: Emitter, op: Op) -> None:
     _, value, mask, *strides = op.operands
     assert value is not None
-    a = AccessFunction(
-        "global", _pointee(op), op.attrs["vec"], "" if mask is None else "if", _modifiers(op), _strength(op)
-    )
+    masked: Masked = "" if mask is None else "if"
+    hints = _modifiers(e, op)
+    a = AccessFunction("global", _pointee(op), op.attrs["vec"], masked, hints, _strength(op), l2=op.attrs["l2"])
     write_registers(
         e, a, value, op.attrs["registers"], lambda index: (_address(e, op, strides, index), _on(e, mask, index))
     )

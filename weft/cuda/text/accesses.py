@@ -6,6 +6,8 @@ are packed into 32-bit words. The `asm` is volatile, which keeps accesses in pro
 
 from __future__ import annotations
 
+import re
+import struct
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +15,7 @@ from weft.cuda.emitter import Emitter
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.spelling import c_type, is_small_float
 from weft.ir.types import DType
+from weft.ops.memory import L2Policy
 
 Masked = Literal["", "if", "or"]
 """Unmasked; predicated, with undefined values where the predicate is false; predicated, leaving the registers unchanged
@@ -29,7 +32,8 @@ _REGISTER = {"f32": "f", "f64": "d"}
 
 @dataclass(frozen=True, slots=True)
 class AccessFunction:
-    """One shape of access: `modifiers` are PTX's between the space and the type, as in `.cg` or `.L1::evict_last`.
+    """One shape of access: `modifiers` are PTX's between the space and the type, as in `.cg` or `.L1::evict_last`; `l2` is the
+    policy of a `.L2::cache_hint` among them.
 
     A matrix access has `vec` elements per thread, one 32-bit word per matrix. A store that `signals` (st.async) takes an
     mbarrier's address after its own."""
@@ -42,13 +46,15 @@ class AccessFunction:
     strength: str = ""
     matrix: Matrix = ""
     signals: bool = False
+    l2: L2Policy = ()
 
     @property
     def name(self) -> str:
         """The suffix of the function's name after `load_` or `store_`: `f32x4_cg_if`."""
         space = {"global": "", "shared": "shared_", "shared::cluster": "cluster_"}[self.space] + "async_" * self.signals
         space = {"": space, "plain": "matrix_", "transposed": "matrix_transposed_"}[self.matrix]
-        tags = [tag.rpartition(":")[2] for tag in self.modifiers.split(".") if tag]
+        tags = [tag.rpartition(":")[2] for tag in self.modifiers.split(".") if tag and tag != HINT[1:]]
+        tags += [policy_name(self.l2)] if self.l2 else []
         tags += [tag for tag in self.strength.split(".") if tag] + ([self.masked] if self.masked else [])
         return "_".join([f"{space}{self.dtype.code}x{self.vec}", *tags])
 
@@ -97,6 +103,38 @@ class AccessFunction:
     def word(self) -> str:
         """The C type of a packed word."""
         return "u32" if self.word_bits == 32 else "u16"
+
+
+HINT = ".L2::cache_hint"
+"""The qualifier of an access whose last operand is a policy of L2."""
+
+
+def policy_name(l2: L2Policy) -> str:
+    """The name of the function that creates a policy of L2: `l2_evict_first`, `l2_evict_last_0_5`."""
+    primary, fraction, secondary = l2 or ("evict_normal", 1.0, "evict_unchanged")
+    part = "" if fraction == 1.0 else "_" + re.sub(r"\W", "_", f"{fraction:.9g}")
+    return f"l2_{primary}{part}" + (f"_{secondary}" if secondary != "evict_unchanged" else "")
+
+
+def define_policy(e: Emitter, l2: L2Policy) -> list[str]:
+    """Define the function that creates a policy of L2, before the functions that call it; its name in a list, or none."""
+    if not l2:
+        return []
+    primary, fraction, secondary = l2
+    other = f".L2::{secondary}" if secondary != "evict_unchanged" else ""
+    name = policy_name(l2)
+    # The statement is not volatile, so that all accesses of a kernel share the policy that it creates.
+    create = f"createpolicy.fractional.L2::{primary}{other}.b64 %0, {_float(fraction)};"
+    return [
+        e.pieces.define(
+            name, Piece(f'DEV u64 {name}() {{ u64 policy; asm("{create}" : "=l"(policy)); return policy; }}')
+        )
+    ]
+
+
+def _float(number: float) -> str:
+    """A float32 constant of PTX: 0f3F000000 is 0.5."""
+    return f"0f{struct.pack('>f', number).hex().upper()}"
 
 
 def read(e: Emitter, a: AccessFunction, address: str, mask: str | None, other: str | None = None) -> str:
@@ -188,7 +226,12 @@ def _asm(
     # including those of shared memory.
     clobber = ' : "memory"' if mnemonic == "st" or a.strength not in (WEAK, VOLATILE) else ""
     results = f" {outputs}" if outputs else ""
+    if a.l2:
+        kept += f', "l"({policy_name(a.l2)}())'
+        moved = a.words if a.masked == "or" else 0
+        operands += f", %{a.words + 1 + a.signals + bool(a.masked) + moved}"
     if not a.masked:
+        inputs += kept
         return (
             f'asm volatile("{mnemonic}{a.instruction} {operands};" :{outputs and f" {outputs} "}: {inputs}{clobber});'
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from weft.cuda.emitter import Emitter, Repeated, elects
 from weft.cuda.rules.memory import plus
+from weft.cuda.text.accesses import HINT, define_policy, policy_name
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index
 from weft.ir.core import Op, Value
@@ -13,6 +14,7 @@ from weft.ir.types import DescriptorType
 from weft.layout import NVMMASharedLayout
 from weft.layout.cluster import receivers
 from weft.ops import tma
+from weft.ops.memory import L2Policy
 
 _COMMIT = Piece('DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }')
 _WAITS = {
@@ -32,7 +34,7 @@ def _numbers(first: int, count: int) -> str:
     return f"{{{', '.join(f'%{first + i}' for i in range(count))}}}"
 
 
-def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool = False) -> Piece:
+def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool = False, l2: L2Policy = ()) -> Piece:
     """`name(to, desc, bar, x, y, ...)`; an im2col load also has `offsets` within the filter.
 
     With `multicast`, the last argument is the mask of the CTAs that receive the box, each at the same shared memory offset. In
@@ -51,6 +53,9 @@ def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool 
     mode, sends = ".im2col" if offsets else "", ".multicast::cluster" * multicast + ".cta_group::2" * pair
     within = f", {_numbers(3 + rank, offsets)}" if offsets else ""
     within += f", %{3 + rank + offsets}" if multicast else ""
+    within += f", %{3 + rank + offsets + multicast}" if l2 else ""
+    operands += policy_operand(l2)
+    sends += HINT * bool(l2)
     return Piece(
         f"DEV void {name}({parameters}) {{\n"
         f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes{sends}"\n'
@@ -59,16 +64,22 @@ def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool 
     )
 
 
-def _store_piece(name: str, rank: int, reduction: str) -> Piece:
+def policy_operand(l2: L2Policy) -> str:
+    """The last operand of a request with a policy of L2."""
+    return f', "l"({policy_name(l2)}())' if l2 else ""
+
+
+def _store_piece(name: str, rank: int, reduction: str, l2: L2Policy) -> Piece:
     """`name(desc, from, x, y, ...)`: a store or a reduction."""
     axes = _AXES[:rank]
     parameters = ", ".join(["const CUtensorMap* desc", "u32 from", *(f"int {a}" for a in axes)])
     operands = ", ".join(['"l"(desc)', '"r"(from)', *(f'"r"({a})' for a in axes)])
     what, kind = ("cp.reduce", f".{reduction}") if reduction else ("cp", "")
+    hint, policy = (HINT, f", %{2 + rank}") if l2 else ("", "")
     return Piece(
         f"DEV void {name}({parameters}) {{\n"
-        f'  asm volatile("{what}.async.bulk.tensor.{rank}d.global.shared::cta{kind}.bulk_group"\n'
-        f'    " [%0, {_numbers(2, rank)}], [%1];"\n    :: {operands} : "memory"); }}',
+        f'  asm volatile("{what}.async.bulk.tensor.{rank}d.global.shared::cta{kind}.bulk_group{hint}"\n'
+        f'    " [%0, {_numbers(2, rank)}], [%1]{policy};"\n    :: {operands}{policy_operand(l2)} : "memory"); }}',
         ("CUtensorMap",),
     )
 
@@ -95,14 +106,20 @@ def column(desc: Value, elements: str) -> str:
     return f"2 * ({elements})" if isinstance(layout, NVMMASharedLayout) and layout.fp4_padded else elements
 
 
+def named(e: Emitter, name: str, l2: L2Policy) -> str:
+    """The name of a function of requests under a policy of L2, which is defined."""
+    return "_".join([name, *define_policy(e, l2)])
+
+
 @elects(tma.load)
 def _load(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     desc, bar, handle, _, *coords = op.operands
     assert desc is not None and bar is not None and handle is not None
     blocks = _receivers(e, op)
     pair = bool(op.attrs["shared_by"])
-    name = f"tma_load_{'multicast_' if blocks else ''}{'pair_' if pair else ''}{len(coords)}d"
-    e.pieces.define(name, _load_piece(name, len(coords), 0, bool(blocks), pair))
+    l2 = op.attrs["l2"]
+    name = named(e, f"tma_load_{'multicast_' if blocks else ''}{'pair_' if pair else ''}{len(coords)}d", l2)
+    e.pieces.define(name, _load_piece(name, len(coords), 0, bool(blocks), pair, l2))
     count, (*starts, offsets) = _boxes(op, len(coords))
 
     def text(index: Index) -> str:
@@ -140,8 +157,8 @@ def _load_im2col(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     rank = (len(operands) + 2) // 2
     coords, steps = operands[:rank], operands[rank:]
     blocks = _receivers(e, op)
-    name = f"tma_load_im2col_{'multicast_' if blocks else ''}{rank}d"
-    e.pieces.define(name, _load_piece(name, rank, len(steps), bool(blocks)))
+    name = named(e, f"tma_load_im2col_{'multicast_' if blocks else ''}{rank}d", op.attrs["l2"])
+    e.pieces.define(name, _load_piece(name, rank, len(steps), bool(blocks), l2=op.attrs["l2"]))
     # A box is pixels and channels; boxes of one block differ in their first channel.
     count, (_, channels, offsets) = _boxes(op, 2)
 
@@ -162,8 +179,8 @@ def _store(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     desc, handle, *coords = op.operands
     assert desc is not None and handle is not None
     kind: str = op.attrs.get("kind", "")
-    name = f"tma_{f'reduce_{kind}' if kind else 'store'}_{len(coords)}d"
-    e.pieces.define(name, _store_piece(name, len(coords), kind))
+    name = named(e, f"tma_{f'reduce_{kind}' if kind else 'store'}_{len(coords)}d", op.attrs["l2"])
+    e.pieces.define(name, _store_piece(name, len(coords), kind, op.attrs["l2"]))
     count, (*starts, offsets) = _boxes(op, len(coords))
 
     def text(index: Index) -> str:

@@ -8,23 +8,22 @@ async_copy.wait_group(0)
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from weft.errors import asynchronous as errors
 from weft.errors import fail
-from weft.errors import language as language_errors
 from weft.language.broadcast import fit
 from weft.language.layouts import check_tile
 from weft.language.marks import builtin
 from weft.language.memory import check_pointer, pointer_form
 from weft.language.nvidia.checks import check_own_barrier, check_pendings, demand
+from weft.language.policies import CachePolicy, check_eviction, l2_policy, one_way, policy_attrs
 from weft.language.promote import place_mask
 from weft.language.runtime_value import name_of
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor
 from weft.language.view_tiles import Addresses, addresses, both
 from weft.ops import async_copy as ops
-from weft.ops.memory import Eviction
 from weft.views import LayoutTensor
 
 CACHE = ("", ".ca", ".cg")
@@ -34,17 +33,19 @@ LEAST_BYTES = 4
 @builtin
 def async_copy_global_to_shared(
     smem: shared_memory_descriptor, pointer: Addresses, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "",
-    volatile: bool = False,
+    volatile: bool = False, *, cache_policy: CachePolicy | None = None,
 ) -> None:  # fmt: skip
     """Start a copy of the elements at a tile of addresses to a buffer of the same shape, with zeros where `mask` is false.
 
     Each thread copies the elements whose addresses it holds, 4, 8 or 16 bytes at a time. The copy belongs to the group that
-    the next `commit_group` closes, and is complete after a `wait_group`. `cache_modifier`: `.ca .cg`.
+    the next `commit_group` closes, and is complete after a `wait_group`. `cache_modifier`: `.ca .cg`;
+    `eviction_policy` (in L2): `evict_first evict_last`; `cache_policy` is a `CachePolicy` with `l2` or `l2_prefetch_size`.
 
     A view in global memory is copied as the tile that `gl.load` loads, with zeros for out-of-bounds elements of a masked view.
 
     Raises CompilationError: async-target, shared-handle-needed, language-pointer-needed, async-copy-tile, async-copy-cache,
-    language-mask-type, language-eviction-policy; LayoutError (async-copy-bytes) where a thread holds too few elements.
+    language-mask-type, language-eviction-policy, language-cache-policy-needed, language-cache-policy-part,
+    language-cache-policy-twice; LayoutError (async-copy-bytes) where a thread holds too few elements.
     """
     what = "async_copy_global_to_shared"
     demand(what, "cp.async")
@@ -56,15 +57,17 @@ def async_copy_global_to_shared(
     check_tile(what, pointer)
     if (cache_modifier or "") not in CACHE:
         raise fail(errors.COPY_CACHE, got=repr(cache_modifier))
-    if (eviction_policy or "") not in get_args(Eviction):
-        raise fail(language_errors.EVICTION_POLICY, got=repr(eviction_policy))
+    check_eviction(eviction_policy)
+    one_way(what, cache_policy, cache_modifier, eviction_policy)
+    own = policy_attrs(what, cache_policy, ("l2", "l2_prefetch_size"), CACHE)
     form = pointer_form(what, pointer, mask)
     sources = fit(pointer, form)
     if sources.tile.shape != memory.memory.shape or sources.dtype.element_ty != memory.dtype:
         raise fail(errors.COPY_TILE, pointer=name_of(pointer), got=name_of(memory))
     _check_bytes(sources, memory)
-    attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", "volatile": bool(volatile)}
-    apply_many(ops.global_to_shared, (memory, sources, place_mask(what, mask, form)), **attrs)
+    hints = {"cache": cache_modifier or "", "l2": l2_policy(eviction_policy) if eviction_policy else ()} | own
+    operands = (memory, sources, place_mask(what, mask, form))
+    apply_many(ops.global_to_shared, operands, **hints, volatile=bool(volatile))
 
 
 async_load = async_copy_global_to_shared

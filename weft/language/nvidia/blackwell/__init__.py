@@ -20,6 +20,8 @@ from weft.language.nvidia.blackwell.tensor_memory import (
     tensor_memory_descriptor_type,
 )
 from weft.language.nvidia.hopper import (
+    CachePolicy,
+    FractionalEvictionPolicy,
     async_copy,
     async_store,
     cluster,
@@ -31,9 +33,9 @@ from weft.language.nvidia.hopper import (
 )
 
 __all__ = [
-    "TensorMemoryLayout", "TensorMemoryScalesLayout", "add2", "allocate_tensor_memory", "async_copy", "async_store",
-    "clc", "cluster", "fence_async_global", "fence_async_shared", "fma2", "get_tmem_32x32b_reg_layout", "get_tmem_reg_layout",
-    "max2", "mbarrier", "min2", "mma_v2", "mul2", "named_barrier", "sub2", "tcgen05_commit", "tcgen05_copy", "tcgen05_fence",
-    "tcgen05_mma", "tcgen05_mma_barrier_count", "tcgen05_mma_scaled", "tensor_memory_descriptor",
-    "tensor_memory_descriptor_type", "tma",
+    "CachePolicy", "FractionalEvictionPolicy", "TensorMemoryLayout", "TensorMemoryScalesLayout", "add2",
+    "allocate_tensor_memory", "async_copy", "async_store", "clc", "cluster", "fence_async_global", "fence_async_shared", "fma2",
+    "get_tmem_32x32b_reg_layout", "get_tmem_reg_layout", "max2", "mbarrier", "min2", "mma_v2", "mul2", "named_barrier", "sub2",
+    "tcgen05_commit", "tcgen05_copy", "tcgen05_fence", "tcgen05_mma", "tcgen05_mma_barrier_count", "tcgen05_mma_scaled",
+    "tensor_memory_descriptor", "tensor_memory_descriptor_type", "tma",
 ]  # fmt: skip

@@ -36,12 +36,14 @@ from weft.language.nvidia.hopper.tma import (
     async_store,
     check_column,
     is_multicast,
+    l2_of,
     make_tensor_descriptor,
     request_integer,
     store_wait,
     stored_descriptor,
     tiled_descriptor,
 )  # fmt: skip
+from weft.language.policies import CachePolicy
 from weft.language.runtime_value import RuntimeValue, describe, name_of
 from weft.language.scalars import predicate
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
@@ -56,7 +58,8 @@ LEAST_BYTES = 32
 @builtin
 def async_gather(
     tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, barrier: shared_memory_descriptor,
-    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False,
+    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False, *,
+    cache_policy: CachePolicy | None = None,
 ) -> None:  # fmt: skip
     """Start a copy of rows `x_offsets` of a matrix, from column `y_offset`, to the rows of `result`, if `pred` is true.
 
@@ -73,13 +76,14 @@ def async_gather(
     desc, rows, column = _check_rows(what, tiled_descriptor, tensor_desc, x_offsets, y_offset)
     bar, memory = check_own_barrier(what, barrier), _check_memory(what, desc, rows, result)
     operands = (desc.handle, bar, memory, predicate(f"{what}, pred,", pred), rows, column)
-    apply_many(ops.gather, operands, multicast=is_multicast(multicast))
+    apply_many(ops.gather, operands, multicast=is_multicast(multicast), **l2_of(what, cache_policy))
 
 
 @builtin
 def async_scatter(
-    tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, src: shared_memory_descriptor
-) -> None:
+    tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, src: shared_memory_descriptor, *,
+    cache_policy: CachePolicy | None = None,
+) -> None:  # fmt: skip
     """Start a copy of the rows of `src` to rows `x_offsets` of a matrix, from column `y_offset`.
 
     Out-of-bounds rows are not written. Like `async_copy_shared_to_global`, it forms a group for `store_wait`, and threads that
@@ -87,7 +91,8 @@ def async_scatter(
     """
     what = "async_scatter"
     desc, rows, column = _check_rows(what, stored_descriptor, tensor_desc, x_offsets, y_offset)
-    apply_many(ops.scatter, (desc.handle, _check_memory(what, desc, rows, src), rows, column))
+    operands = (desc.handle, _check_memory(what, desc, rows, src), rows, column)
+    apply_many(ops.scatter, operands, **l2_of(what, cache_policy))
 
 
 def _check_rows(

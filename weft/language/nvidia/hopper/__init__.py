@@ -16,6 +16,7 @@ from weft.language.nvidia.hopper.mma import (
     warpgroup_mma_wait,
 )
 from weft.language.partitions import named_barrier
+from weft.language.policies import CachePolicy, FractionalEvictionPolicy
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor
 from weft.ops import shared, sync
@@ -66,6 +67,7 @@ def async_store(dst: shared_memory_descriptor, value: tensor, mbarrier: shared_m
 
 
 __all__ = [
-    "async_copy", "async_store", "cluster", "fence_async_global", "fence_async_shared", "mbarrier", "mma_v2", "named_barrier",
-    "tma", "warpgroup_mma", "warpgroup_mma_accumulator", "warpgroup_mma_init", "warpgroup_mma_layout", "warpgroup_mma_wait",
+    "CachePolicy", "FractionalEvictionPolicy", "async_copy", "async_store", "cluster", "fence_async_global",
+    "fence_async_shared", "mbarrier", "mma_v2", "named_barrier", "tma", "warpgroup_mma", "warpgroup_mma_accumulator",
+    "warpgroup_mma_init", "warpgroup_mma_layout", "warpgroup_mma_wait",
 ]  # fmt: skip

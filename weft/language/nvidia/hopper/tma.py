@@ -43,6 +43,7 @@ from weft.language.descriptor import (
 )  # fmt: skip
 from weft.language.marks import builtin
 from weft.language.nvidia.checks import check_own_barrier, check_pendings, demand
+from weft.language.policies import CachePolicy, policy_attrs
 from weft.language.promote import convert
 from weft.language.runtime_value import describe, name_of
 from weft.language.scalars import is_integer_scalar, predicate
@@ -72,7 +73,8 @@ REDUCIBLE: dict[str, tuple[DType, ...]] = {
 @builtin
 def async_copy_global_to_shared(
     tensor_desc: tensor_descriptor, coord: Sequence[Any], barrier: shared_memory_descriptor,
-    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False, sender: int = 0,
+    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False, sender: int = 0, *,
+    cache_policy: CachePolicy | None = None,
 ) -> None:  # fmt: skip
     """Start a copy of the block whose first element is at `coord` to shared memory, if `pred` is true.
 
@@ -84,11 +86,11 @@ def async_copy_global_to_shared(
     `multicast`, the first of the CTAs that hold copies of a part (zero vectors in `cga_layout`) loads it once and writes it to
     the shared memory of all of them, which must have finished with the buffer by then. `sender` selects another CTA: it is the
     value of the rank bits in which these CTAs differ. CTAs can so divide the loads of several parts. A CTA pair on Blackwell
-    may share the barrier, on which the bytes of both CTAs then count.
+    may share the barrier, on which the bytes of both CTAs then count. `cache_policy` is a `CachePolicy` with `l2`.
 
-    Raises CompilationError: cluster-sender, async-target, async-descriptor-needed, async-descriptor-mode, async-coordinates,
-    async-coordinate-step, async-coordinate-type, language-predicate, and the errors of an invalid barrier or buffer;
-    LayoutError (async-block).
+    Raises CompilationError: language-cache-policy-needed, language-cache-policy-part, cluster-sender, async-target, async-
+    descriptor-needed, async-descriptor-mode, async-coordinates, async-coordinate-step, async-coordinate-type, language-
+    predicate, and the errors of an invalid barrier or buffer; LayoutError (async-block).
     """
     what = "async_copy_global_to_shared"
     desc = tiled_descriptor(what, tensor_desc)
@@ -98,13 +100,14 @@ def async_copy_global_to_shared(
     many = is_multicast(multicast)
     operands = (desc.handle, bar, memory, predicate(what, pred), *coords)
     sent = {"multicast": many, "sender": _check_sender(desc, many, sender)}
-    apply_many(ops.load, operands, **sent, shared_by=blocks_sharing(bar.handle))
+    apply_many(ops.load, operands, **sent, shared_by=blocks_sharing(bar.handle), **l2_of(what, cache_policy))
 
 
 @builtin
 def async_copy_global_to_shared_im2col(
     tensor_desc: tensor_descriptor, coord: Sequence[Any], offsets: Sequence[Any], barrier: shared_memory_descriptor,
-    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False,
+    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False, *,
+    cache_policy: CachePolicy | None = None,
 ) -> None:  # fmt: skip
     """As `async_copy_global_to_shared`, with an im2col descriptor: [pixels, channels] of a tensor of N, space and C.
 
@@ -121,13 +124,14 @@ def async_copy_global_to_shared_im2col(
     coords = _coordinates(what, desc, coord, rank)
     places = _coordinates(f"the offsets of {what}", desc, offsets, rank - 2, int16)
     operands = (desc.handle, bar, memory, predicate(what, pred), *coords, *places)
-    apply_many(ops.load_im2col, operands, multicast=is_multicast(multicast))
+    apply_many(ops.load_im2col, operands, multicast=is_multicast(multicast), **l2_of(what, cache_policy))
 
 
 @builtin
 def async_copy_shared_to_global(
-    tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor
-) -> None:
+    tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor, *,
+    cache_policy: CachePolicy | None = None,
+) -> None:  # fmt: skip
     """Start a copy of a block from shared memory to the tensor, at `coord`.
 
     Each store forms a group for `store_wait`. Threads that wrote the buffer must execute `fence_async_shared` first. Raises the
@@ -136,18 +140,22 @@ def async_copy_shared_to_global(
     what = "async_copy_shared_to_global"
     desc = stored_descriptor(what, tensor_desc)
     memory = _check_block(what, desc, src)
-    apply_many(ops.store, (desc.handle, memory, *_coordinates(what, desc, coord, desc.rank)))
+    operands = (desc.handle, memory, *_coordinates(what, desc, coord, desc.rank))
+    apply_many(ops.store, operands, **l2_of(what, cache_policy))
 
 
-def _reduction(kind: str, operation: str) -> Callable[[Any, Sequence[Any], shared_memory_descriptor], None]:
-    def reduce(tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor) -> None:
+def _reduction(kind: str, operation: str) -> Callable[..., None]:
+    def reduce(
+        tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor, *,
+        cache_policy: CachePolicy | None = None,
+    ) -> None:  # fmt: skip
         desc = stored_descriptor(reduce.__name__, tensor_desc)
         memory = _check_block(reduce.__name__, desc, src)
         if desc.dtype not in REDUCIBLE[kind]:
             known = ", ".join(dtype.name for dtype in REDUCIBLE[kind])
             raise fail(errors.REDUCE_TYPE, what=reduce.__name__, dtype=desc.dtype.name, known=known)
         coords = _coordinates(reduce.__name__, desc, coord, desc.rank)
-        apply_many(ops.reduce, (desc.handle, memory, *coords), kind=kind)
+        apply_many(ops.reduce, (desc.handle, memory, *coords), kind=kind, **l2_of(reduce.__name__, cache_policy))
 
     reduce.__name__ = reduce.__qualname__ = f"async_atomic_{kind}"
     reduce.__doc__ = f"""Start an element-wise atomic {operation} of a block in shared memory into the tensor at `coord`.
@@ -235,6 +243,11 @@ def make_tensor_descriptor(
         ops.make_descriptor, *handles, block_shape=block, layout=layout, padding=padding_option
     )
     return tensor_descriptor.of(made, [x.handle for x in extents], [x.handle for x in steps])
+
+
+def l2_of(what: str, policy: CachePolicy | None) -> dict[str, Any]:
+    """The attribute of a TMA copy under a cache policy. Raises language-cache-policy-needed, language-cache-policy-part."""
+    return policy_attrs(what, policy, ("l2",))
 
 
 def _of_view(view: LayoutTensor) -> tuple[tensor, list[Any], list[Any]]:

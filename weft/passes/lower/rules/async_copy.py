@@ -38,7 +38,8 @@ def global_to_shared(lo: Lowering, op: Op) -> None:
         async_copy.copy, view(lo, handle), base, pointer, predicate(lo, masked, vectors.leaders, None),
         lo.has_clear(access.lane_mask, access.warp_mask), *strides,
         offsets=tables, places=tuple([offsets[i] for i in whole]), vec=vectors.vec,
-        added=moved if any(moved) else (), pads=access.pads, cache=op.attrs["cache"], eviction=op.attrs["eviction"],
+        added=moved if any(moved) else (), pads=access.pads, cache=op.attrs["cache"], l2=op.attrs["l2"],
+        prefetch=op.attrs["prefetch"],
     )  # fmt: skip
 
 

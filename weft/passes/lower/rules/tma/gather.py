@@ -94,7 +94,7 @@ def gather(lo: Lowering, op: Op) -> None:
     with where(lo, sending(lo, op, sharing)):
         lo.emit(
             tma.gather4, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred), whole, first,
-            steps=_steps(lo, desc, handle), receivers=sharing,
+            steps=_steps(lo, desc, handle), receivers=sharing, l2=op.attrs["l2"],
         )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def scatter(lo: Lowering, op: Op) -> None:
     with where(lo, acting(lo, copies(t.layout.to_linear(t.shape), lo.num_ctas))):
         lo.emit(
             tma.scatter4, lo.scalar(desc), view(lo, handle), whole, _column(lo, desc, handle, column),
-            steps=_steps(lo, desc, handle),
+            steps=_steps(lo, desc, handle), l2=op.attrs["l2"],
         )  # fmt: skip
 
 
