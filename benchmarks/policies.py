@@ -29,11 +29,11 @@ JOBS = {"default": (PLAIN, PLAIN), "streams first": (ONCE, PLAIN), "table last":
 
 
 @weft.jit
-def look_up(out, x, index, table, stream: gl.constexpr, kept: gl.constexpr, BLOCK: gl.constexpr, layout: gl.constexpr):
+def look_up(out, x, index, table, once: gl.constexpr, kept: gl.constexpr, BLOCK: gl.constexpr, layout: gl.constexpr):
     at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout)
-    number = gl.load(index + at, cache_policy=stream)
-    value = gl.load(x + at, cache_policy=stream)
-    gl.store(out + at, value * gl.load(table + number, cache_policy=kept), cache_policy=stream)
+    number = gl.load(index + at, cache_policy=once)
+    value = gl.load(x + at, cache_policy=once)
+    gl.store(out + at, value * gl.load(table + number, cache_policy=kept), cache_policy=once)
 
 
 def run(quick: bool) -> list[Line]:
@@ -47,8 +47,8 @@ def run(quick: bool) -> list[Line]:
         index = torch.randint(0, table.numel(), (NUMEL,), dtype=torch.int32, device="cuda")
         wanted = x * table[index.long()]
 
-        def job(stream: Any, kept: Any, index: Any = index, table: Any = table) -> None:
-            look_up[NUMEL // BLOCK](out, x, index, table, stream, kept, BLOCK, LAYOUT)
+        def job(once: Any, kept: Any, index: Any = index, table: Any = table) -> None:
+            look_up[NUMEL // BLOCK](out, x, index, table, once, kept, BLOCK, LAYOUT)
 
         variants = [
             harness.Variant(name, partial(job, *way), lambda: out.fill_(7.0), lambda wanted=wanted: torch.equal(out, wanted))
