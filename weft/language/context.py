@@ -38,11 +38,6 @@ class TargetLike(Protocol):
         ...
 
     @property
-    def has_programmatic_launch(self) -> bool:
-        """Launches that start before the launch before them is complete."""
-        ...
-
-    @property
     def has_mbarrier(self) -> bool:
         """mbarriers, which count arrivals."""
         ...
