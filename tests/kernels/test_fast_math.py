@@ -9,8 +9,9 @@ import pytest
 
 import weft
 from tests.kernels.harness import frozen, kept_poison, poison, same, within
+from tests.language.support import building
 from weft import language as gl
-from weft.errors import LaunchError
+from weft.errors import CompilationError, LaunchError
 from weft.language.extra import libdevice
 from weft.ops.libdevice import FAST
 from weft.runtime.compiled import FAST_MATH
@@ -108,6 +109,45 @@ def test_functions(run, rng, device, name):
     wrong = np.flatnonzero(~right & stated)
     assert not wrong.size, [(name, x[i], found[i], wanted[i]) for i in wrong[:5]]
     assert not (np.abs(found[(found != 0) & ~np.isnan(found)]) < TINY).any() or keeps
+
+
+@pytest.mark.parametrize(("degree", "bound"), [(3, -13.2), (4, -18.3), (5, -22.5)])
+def test_exponentials_by_polynomials(run, rng, device, degree, bound):
+    """The bound over the whole range, and the ends of the range."""
+    x = np.array(patterns(rng, device))
+    x[len(SPECIAL) : x.size // 2] = rng.uniform(-130, 130, x.size // 2 - len(SPECIAL))
+    x[-5:] = [-127, 128, np.nextafter(np.float32(128), np.float32(0)), -126.5, -126]
+    out = poison(-(-x.size // BLOCK) * BLOCK, np.float32)
+    run(by_polynomial, -(-x.size // BLOCK), out, frozen(x), x.size, degree, BLOCK, LINE)
+    kept_poison(out, x.size)
+    found, wide = out[: x.size].astype(np.float64), np.where(np.isnan(x), 128, x).astype(np.float64)
+    with np.errstate(over="ignore"):
+        exact = np.exp2(wide)
+    exact = np.where(exact < 2.0**128, exact, np.inf)
+    normal = (exact >= TINY) & np.isfinite(exact)
+    assert (np.abs(found[normal] / exact[normal] - 1) <= 2.0**bound).all()
+    small = exact < TINY
+    assert (np.abs(found[small] - exact[small]) <= 2.0**-127).all()
+    assert (found[wide <= -127] == 0).all() and np.isinf(found[wide >= 128]).all()
+
+
+@weft.jit
+def by_polynomial(out, x, n, degree: gl.constexpr, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout)
+    gl.store(out + at, gl.exp2_polynomial(gl.load(x + at, mask=at < n, other=1.0), degree), mask=at < n)
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda k: gl.exp2_polynomial(k.tile(gl.float32), 6), "language-exp2-degree"),
+        (lambda k: gl.exp2_polynomial(k.tile(gl.float16)), "language-float-needed"),
+    ],
+)
+def test_exponentials_without_polynomials(call, code):
+    with building() as kernel, pytest.raises(CompilationError) as caught:
+        call(kernel)
+    assert caught.value.code == code
 
 
 def test_quotients(run, rng, device):

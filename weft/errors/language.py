@@ -605,6 +605,12 @@ TILE_ASM_OPERANDS = row(
     "inline_asm_elementwise got {operands} operands and pack={pack}",
     "pass a pack of 1 or more, and of 1 where there are no operands",
 )
+EXP2_DEGREE = row(
+    "language-exp2-degree",
+    CompilationError,
+    "exp2_polynomial has polynomials of degree 3, 4 and 5, not {degree}",
+    "write degree=3 for results of 16 bits, or gl.exp2 for full precision",
+)
 RANDOM = row(
     "language-random",
     CompilationError,

@@ -110,6 +110,7 @@ from weft.language.math import (
     erf,
     exp,
     exp2,
+    exp2_polynomial,
     expm1,
     fdiv,
     floor,
@@ -253,9 +254,8 @@ __all__ = [
     "PropagateNan", "add", "cdiv", "clamp", "floordiv", "maximum", "minimum", "mod", "mul", "negative", "next_power_of_2",
     "sub", "truediv", "logical_and", "logical_not", "logical_or", "where",
     # Mathematics
-    "abs", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "expm1", "extra", "fdiv", "floor", "fma", "log", "log1p",
-    "log2", "math", "pow", "rsqrt",
-    "sin", "sqrt", "sqrt_rn", "tanh", "popcount", "umulhi",
+    "abs", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "exp2_polynomial", "expm1", "extra", "fdiv", "floor", "fma", "log",
+    "log1p", "log2", "math", "pow", "rsqrt", "sin", "sqrt", "sqrt_rn", "tanh", "popcount", "umulhi",
     # Random numbers
     "pair_uniform_to_normal", "philox", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "uint_to_uniform_float",
     # Shapes
