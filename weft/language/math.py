@@ -34,9 +34,9 @@ def exp2_polynomial(x: Operand, degree: int = 3) -> tensor:
     """2 to the power of a float32 `x` by additions and FMAs, for some elements of kernels whose bottleneck is `exp2`.
 
     MUFU computes 16 exponentials a cycle and multiprocessor. Here x is split into an integer, which goes into the exponent, and
-    a rest within 1/2, of which a polynomial of `degree` computes 2^rest with a relative error of 2^-13.2 (degree 3), 2^-18.3 (4)
-    or 2^-22.5 (5): 9, 10 or 11 instructions an element. Results below 2^-126 are within 2^-127, and 0 for `x <= -127`; infinity
-    for `x >= 128` and for NaN. The simulator has the GPU's bits. Raises language-exp2-degree.
+    a rest within 1/2, of which a polynomial of `degree` computes 2^rest with a relative error of 2^-13.2 (degree 3), 2^-18.3
+    (4) or 2^-22.5 (5): 9, 10 or 11 instructions an element. Results below 2^-126 are within 2^-127, and 0 for `x <= -127`;
+    infinity for `x >= 128` and for NaN. The simulator has the GPU's bits. Raises language-exp2-degree.
     """
     if degree not in _EXP2:
         raise fail(errors.EXP2_DEGREE, degree=degree)
