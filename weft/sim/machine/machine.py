@@ -32,8 +32,8 @@ class Machine:
 
     __slots__ = (
         "_codes", "apart", "blocks", "dependence", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names",
-        "output", "pending", "plain", "races", "random", "report", "schedule", "seed", "steering", "target", "tasks", "threads",
-        "two_ctas", "uninitialized",
+        "output", "pending", "plain", "races", "random", "report", "schedule", "seed", "started", "steering", "target",
+        "tasks", "threads", "two_ctas", "uninitialized",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,8 @@ class Machine:
         self.heap = heap
         self.target = target
         self.output = output
+        # The number of programs that have started.
+        self.started = 0
         # Set when the launch begins.
         self.pending = Pending((), 0)
         self.found = Findings(keep_going)

@@ -37,7 +37,11 @@ class Pending:
 
         If the running programs are `stuck`, the rest of their window starts as well: in grid order, some of these would have
         been resident instead of some that run, and the running programs may wait for exactly those."""
-        if not self or not (self._free or (stuck and self._next % self.window)):
+        return self.next() if self._free or (stuck and self._next % self.window) else None
+
+    def next(self) -> Pid | None:
+        """The next program, whether or not there is a slot for it; None if all have started."""
+        if not self:
             return None
         self.running += 1
         return self._placed.popleft() if self._placed else self._take()

@@ -13,6 +13,7 @@ from random import Random
 
 from weft.errors import Hazard, Loc, UserError, fail, hazard
 from weft.sim.machine.data import Data
+from weft.sim.machine.late import TICKET, unstarted_writer
 from weft.sim.machine.machine import Machine
 from weft.sim.machine.tasks import Block, Cluster, Task
 from weft.sim.machine.wait import Wait
@@ -24,23 +25,34 @@ def run_blocks(
     """Run every program to its end. `finished` is called after each with the number of finished programs. Raises Deadlock, and
     the hazards of the programs."""
     random = Random(seed) if seed else None
-    pending, started = machine.pending, 0
+    pending = machine.pending
     live: list[Block] = []
+
+    def start(pid: tuple[int, int, int]) -> list[Block]:
+        cluster = Cluster(machine, pid, machine.started)
+        machine.started += 1
+        for block in cluster.blocks:
+            block.start(0, machine.func.body, arguments, machine.threads, {})
+        return cluster.blocks
+
+    def turn(block: Block) -> bool:
+        able = _ready(block)
+        _advance(block, random)
+        return able
+
     while pending or live:
         turns = [block for block in live if _ready(block)]
         if random is not None:
             random.shuffle(turns)
         pid = pending.start() or (None if turns else pending.start(stuck=True))
         if pid is not None:
-            cluster = Cluster(machine, pid, started)
-            for block in cluster.blocks:
-                block.start(0, machine.func.body, arguments, machine.threads, {})
-            started += 1
-            turns += cluster.blocks
-            live += cluster.blocks
+            blocks = start(pid)
+            turns += blocks
+            live += blocks
         if not turns:
             if not _time_out(live):
-                raise stuck(live, len(pending))
+                error = stuck(live, len(pending))
+                raise _named(error, unstarted_writer(machine, live, start, turn))
             continue
         for block in turns:
             _advance(block, random)
@@ -94,6 +106,13 @@ def _resume(task: Task) -> None:
         task.wait = next(task.run)
     except StopIteration:
         task.run = task.wait = None
+
+
+def _named(error: UserError, late: tuple[str, Loc] | None) -> UserError:
+    """The error of a deadlocked launch with the line of a program that has not started, which would end one of its waits."""
+    if late is not None:
+        error.related, error.fix = (*error.related, late), TICKET
+    return error
 
 
 def stuck(live: list[Block], pending: int) -> UserError:

@@ -83,6 +83,11 @@ class MemoryWait(Wait):
         """Always: a polling task yields to others."""
         return True
 
+    @property
+    def read(self) -> HeapAccess | None:
+        """The last access of the loop."""
+        return self._read
+
     def ready(self) -> bool:
         """True if another iteration may differ from the last one."""
         return not self._stuck or self._machine.heap.writes != self._seen

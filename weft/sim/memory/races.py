@@ -26,7 +26,7 @@ from weft.sim.machine.naming import Naming
 from weft.sim.machine.report import Report
 from weft.sim.memory.clocks import EVERY
 from weft.sim.memory.events import EventMode
-from weft.sim.memory.heap import GlobalPlace, Heap
+from weft.sim.memory.heap import GlobalPlace, Heap, HeapAccess
 from weft.sim.memory.launches import Dependence
 from weft.sim.memory.published import Published
 from weft.sim.memory.tracks import (
@@ -120,7 +120,7 @@ class Races:
                 self._catch_up(tracks)
             return
         self._catch_up(tracks)
-        index = tracks.index(touch)
+        index = tracks.index(touch.place, touch.itemsize)
         for way in AGAINST[touch.way]:
             if way in tracks.channels:
                 self._check(touch, tracks.channels[way][index], way, bits)
@@ -164,7 +164,7 @@ class Races:
         for touch, number in later:
             assert touch.place.again is not None
             touch.place.index = touch.place.again()
-            self._note(touch, tracks, tracks.index(touch), number)
+            self._note(touch, tracks, tracks.index(touch.place, touch.itemsize), number)
 
     def _number(self, touch: Touch) -> int:
         number = self._count
@@ -420,6 +420,37 @@ class Races:
         threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))[bad]
         own = self._owners[notes[bad] >> THREAD_BITS] == touch.task.number
         return bool(np.all(own & of_one_warp(notes[bad] & THREADS, threads)))
+
+    def last_writer(self, access: HeapAccess) -> tuple[tuple[int, int, int], Op] | None:
+        """The program and the operation of the last strong write to these addresses."""
+        number = max(self._strong_writes(access), default=0)
+        op = self._ops[number]
+        return None if op is None else (self._program(number), op)
+
+    def writer_since(
+        self, task: Actor, access: HeapAccess, since: int
+    ) -> tuple[tuple[int, int, int], Op, str, int] | None:
+        """The last strong write to these addresses by a program other than the task's that started as number `since` or later:
+        its program, the operation, and the element."""
+        for number in sorted(self._strong_writes(access), reverse=True):
+            program, op = int(self._owners[number]) // self._tasks, self._ops[number]
+            if program >= since and program != task.program and op is not None:
+                place = self.heap.places(access)[0]
+                return self._program(number), op, *element_at(place, access.itemsize, 0)
+        return None
+
+    def _strong_writes(self, access: HeapAccess) -> set[int]:
+        """The numbers of the last strong writes to addresses, and of those before them by other tasks."""
+        found: set[int] = set()
+        for place in self.heap.places(access):
+            tracks = self._tracks.get(place.segment.home)
+            if tracks is None:
+                continue
+            index = tracks.index(place, access.itemsize)
+            for name in ("atomic", OTHERS["atomic"]):
+                if name in tracks.channels:
+                    found.update((np.unique(tracks.channels[name][index]) >> THREAD_BITS).tolist())
+        return found - {0}
 
     def stored(self, task: Actor, op: Op, place: GlobalPlace, itemsize: int, bits: Array) -> None:
         """After a store: report an element to which several threads stored different values. Raises GlobalRace."""

@@ -99,19 +99,19 @@ class Tracks:
         """True as long as nothing has written the array."""
         return self.channels.keys().isdisjoint(("write", "atomic"))
 
-    def index(self, touch: Touch) -> Array:
+    def index(self, place: GlobalPlace, itemsize: int) -> Array:
         """The granules of an access."""
-        if touch.itemsize < self.granule:
-            factor = self.granule // touch.itemsize
-            skip = self.segment.start // touch.itemsize % factor
-            self.granule = touch.itemsize
+        if itemsize < self.granule:
+            factor = self.granule // itemsize
+            skip = self.segment.start // itemsize % factor
+            self.granule = itemsize
             # Granule 0 begins at the aligned address at or before the start; a finer granule may begin later.
             self.channels = {way: np.repeat(array, factor)[skip:] for way, array in self.channels.items()}
         size = self.granule
-        origin, _ = self.segment.view(touch.itemsize)
-        each = touch.itemsize // size
+        origin, _ = self.segment.view(itemsize)
+        each = itemsize // size
         shift = origin // size - self.segment.start // size
-        index = touch.place.index if each == 1 else (touch.place.index * each)[..., None] + arange(each)
+        index = place.index if each == 1 else (place.index * each)[..., None] + arange(each)
         return index + shift if shift else index
 
     def channel(self, way: str) -> Array:

@@ -16,6 +16,7 @@ from weft.errors import Loc, hazard
 from weft.ir.core import Op, Region, Value
 from weft.layout import WARP_SIZE
 from weft.ops import control
+from weft.sim.machine import late
 from weft.sim.machine.code import captured
 from weft.sim.machine.data import Array, Data, chosen
 from weft.sim.machine.spin import deciding
@@ -222,6 +223,7 @@ def _loop(task: Task, op: Op, *inits: Data) -> Run:
     state: tuple[Data, ...] = inits
     turns = 0
     bound = Bound(task, op)
+    since: int | None = None
     while True:
         reads, writes = task.reads, heap.writes
         going, *passed = yield from execute(task, condition, state)
@@ -229,6 +231,7 @@ def _loop(task: Task, op: Op, *inits: Data) -> Run:
         if way is None:
             return (yield from _divergent_while(task, op, going.array, passed, bound))
         if not way:
+            late.advise(task, op, since)
             return tuple(passed)
         before, state = state, (yield from execute(task, body, passed))
         bound.count()
@@ -237,6 +240,7 @@ def _loop(task: Task, op: Op, *inits: Data) -> Run:
         stuck = all(_same(before[number], state[number]) for number in deciding(op))
         turns += 1
         if stuck or turns % TURNS == 0:
+            since = task.machine.started if since is None else since
             yield MemoryWait(op.loc, task.machine, task.last_read, stuck)
 
 
@@ -262,6 +266,7 @@ def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], b
     condition, body = op.regions
     results = tuple(passed)
     running = task.under(going)
+    since: int | None = None
     while np.any(running):
         bound.count()
         before, kept = passed, running
@@ -275,7 +280,9 @@ def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], b
         if task.reads != reads and task.machine.heap.writes == writes:
             # If the same threads continue with the same values, further iterations repeat until memory changes.
             same = all(_same(a, b) for a, b in zip(before, passed, strict=True))
+            since = task.machine.started if since is None else since
             yield MemoryWait(op.loc, task.machine, task.last_read, stuck=same and bool(np.all(running == kept)))
+    late.advise(task, op, since)
     return results
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.ir.core import Op
 from weft.ops import memory
+from weft.sim.machine import late
 from weft.sim.machine.data import Array, Data, arange, moved
 from weft.sim.machine.tasks import Task
 from weft.sim.machine.wait import PollWait, Run
@@ -56,9 +57,11 @@ def _polled(task: Task, op: Op, ptr: Data, expected: Data, mask: Data | None, ti
         task.demand(op, timeout, "a time-out")
     longest = None if timeout is None else int(np.max(timeout.array))
     wanted, met = access.awaited(request, expected)
+    since: int | None = None
     while not met.all() and longest != 0:
         left = HeapAccess(np.asarray(request.access.addresses)[~met], request.access.itemsize)
         wait = PollWait(op.loc, machine, left, wanted[~met], longest)
+        since = machine.started if since is None else since
         yield wait
         if wait.expired:
             break
@@ -66,6 +69,7 @@ def _polled(task: Task, op: Op, ptr: Data, expected: Data, mask: Data | None, ti
     result = access.poll_ended(request, met)
     if timeout is None and machine.races is not None:
         task.clock.learned.decided(1 << machine.steering.readers[op])
+    late.advise(task, op, since if met.any() else None)
     if machine.overtakes():
         yield Overtaken(op.loc)
     return (result,)
