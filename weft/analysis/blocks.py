@@ -9,8 +9,8 @@ from weft.ir.types import SharedType, TileType
 from weft.layout.shared.load_store import stays_in_block, stays_in_block_along
 from weft.ops import shared
 
-WHOLE = (shared.load, shared.store)
-CHOSEN = (shared.gather, shared.scatter)
+WHOLE = (shared.load, shared.store, shared.async_store)
+CHOSEN = (shared.gather, shared.scatter, shared.atomic)
 
 
 @lru_cache(maxsize=4096)
@@ -20,7 +20,7 @@ def reaches_blocks(op: Op) -> bool:
     if op.kind not in WHOLE and op.kind not in CHOSEN:
         return False
     handle = op.operands[0]
-    held = op.result if op.kind is shared.load else op.operands[-1]
+    held = op.result if op.kind is shared.load else op.operands[1] if op.kind in WHOLE else op.operands[-1]
     assert handle is not None and held is not None
     t, tile = handle.type, held.type
     assert isinstance(t, SharedType) and isinstance(tile, TileType) and tile.linear is not None

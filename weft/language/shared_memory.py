@@ -70,8 +70,11 @@ class shared_memory_descriptor_type:
     def nbytes_per_cta(self) -> int:
         """Bytes of the elements that each CTA of a cluster holds; without a cluster, of all elements."""
         leading = len(self.shape) - self.layout.rank
-        tile = block_shape(self.layout.cga, self.shape[leading:])
-        return math.prod((*self.shape[:leading], *tile)) * self.element_ty.itemsize
+        tile = math.prod(block_shape(self.layout.cga, self.shape[leading:]))
+        if not self.layout.cga:
+            # A layout that is given by vectors of bits: the blocks hold parts of one size.
+            tile //= math.prod(self.alloc_shape) // self.layout.to_linear(self.alloc_shape).in_size("offset")
+        return math.prod(self.shape[:leading]) * tile * self.element_ty.itemsize
 
 
 @represents(SharedType)

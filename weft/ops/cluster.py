@@ -14,7 +14,8 @@ from weft.layout import DistributedLayout
 from weft.layout.shared.layouts import Pads
 from weft.ops.check import barrier as check_barrier
 from weft.ops.check import boolean, regs, require, same_type, scalar, shared_array, tile
-from weft.ops.shared import check_store, load_type
+from weft.ops.memory import Atomic
+from weft.ops.shared import check_sent, check_store, load_type
 
 # An arrival orders what came before it ahead of what follows the wait (see `passes.insert_sync`).
 
@@ -125,3 +126,50 @@ def store_at(memory: Value, index: Value, peer: Value, value: Value, mask: Value
     same_type(index, peer)
     require(regs(index).count == regs(value).count, "an index per value")
     require(value.type.element == shared_array(memory).element, "{} into {}", value.type, memory.type)
+
+
+@op(
+    "cluster.async_store_regs",
+    effects=(
+        Effect("write", "shared", "memory", completes="mbarrier", remote=True), Effect("update", "shared", "bar", remote=True),
+    ),
+    stage="lowered",
+)  # fmt: skip
+def async_store_regs(
+    memory: Value,
+    base: Value,
+    peer: Value,
+    value: Value,
+    bar: Value,
+    mask: Value | None,
+    offsets: Table,
+    peers: Table,
+    registers: tuple[Table, ...],
+    vec: int,
+    added: Table = (),
+    pads: Pads = (),
+) -> None:
+    """As `store_regs`, by PTX st.async: each access completes its bytes on the mbarrier of the block that it is to."""
+    scalar(base, int32)
+    scalar(peer, int32)
+    require(len(offsets) == len(peers), "a peer per access")
+    check_sent(memory, bar, vec)
+    check_store(memory, value, mask, offsets, added, registers, vec)
+
+
+@op(
+    "cluster.atomic_at",
+    effects=(Effect("read", "shared", "memory", remote=True), Effect("write", "shared", "memory", remote=True)),
+    stage="lowered",
+    scope="thread",
+)
+def atomic_at(
+    memory: Value, index: Value, peer: Value, value: Value, mask: Value | None, kind: Atomic, pads: Pads = ()
+) -> Type:
+    """Combine `value[i]` into element `index[i]` of the block of rank `peer[i]`, atomically among the cluster's threads, where
+    `mask[i]` holds; returns the old values, 0 where it does not."""
+    boolean(mask)
+    same_type(index, peer)
+    require(regs(index).count == regs(value).count, "an index per value")
+    require(value.type.element == shared_array(memory).element, "{} into {}", value.type, memory.type)
+    return value.type

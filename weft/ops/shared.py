@@ -240,9 +240,14 @@ def async_store_regs(
 ) -> None:
     """As `store_regs`, by PTX st.async: each access completes its bytes on the mbarrier when it is performed."""
     scalar(base)
+    check_sent(memory, bar, vec)
+    check_store(memory, value, mask, offsets, added, registers, vec)
+
+
+def check_sent(memory: Value, bar: Value, vec: int) -> None:
+    """Check what st.async needs besides a store."""
     barrier(bar)
     require(vec * shared_array(memory).element.itemsize in (4, 8, 16), "st.async writes 4, 8 or 16 bytes")
-    check_store(memory, value, mask, offsets, added, registers, vec)
 
 
 @op("shared.load_regs", effects=(reads("memory", "shared"),), stage="lowered")

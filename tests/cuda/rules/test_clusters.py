@@ -146,9 +146,10 @@ def test_the_barrier_reads_well():
 @pytest.mark.parametrize("masked", [False, True])
 def test_accesses_to_other_blocks(arch, masked):
     """Each access is to the block of its own rank, as wide as one to the block's own memory."""
-    k = Kernel(("out", pointer(float32)), ("n", int32), num_ctas=4, shared_bytes=4096)
+    k = Kernel(("out", pointer(float32)), ("n", int32), num_ctas=4, shared_bytes=4104)
     out, n = k.params
     memory = k.emit(shared.scratch, dtype=float32, count=1024, tag=0, offset=0)
+    bars = k.emit(shared.scratch, dtype=int64, count=1, tag=1, offset=4096)
     base = k.emit(arith.mul, k.thread(), k.number(4))
     peer = k.emit(arith.xor, k.emit(cluster.rank), k.number(1))
     mask = k.emit(arith.cmp, base, n, predicate="lt") if masked else None
@@ -159,11 +160,19 @@ def test_accesses_to_other_blocks(arch, masked):
     single = k.emit(cluster.load_at, memory, index, peers)
     k.emit(cluster.store_at, memory, index, peers, single, mask)
     k.store(out, single)
+    bar = k.emit(shared.view, bars, k.number(0), element=int64, count=1)
+    k.emit(cluster.async_store_regs, memory, base, peer, values, bar, mask, **table)
+    many = None if mask is None else k.emit(regs.splat, mask, count=2)
+    k.emit(cluster.atomic_at, memory, index, peers, single, many, kind="add")
+    k.store(out, k.emit(cluster.atomic_at, memory, index, peers, single, many, kind="xchg"))
     func = k.done()
-    assert "peer_address(scratch, t_3 ^ (2 * r)) + 4 * (t_1 ^ (512 * r))" in text_of(func, arch)
+    text = text_of(func, arch)
+    assert "store_cluster_async_f32x4" in text and "atomic_cluster_add_f32" in text
+    assert "peer_address(scratch, t_3 ^ (2 * r)) + 4 * (t_1 ^ (512 * r))" in text
     made = compiled(func, arch)
     assert made.n_spills == 0
     code = disassemble(made.cubin)
+    assert len(re.findall(r"\bST\.?AS\.128|\bSTAS\S*\.128", code)) == 2
     # Accesses to distributed shared memory are generic ones in machine code.
     assert len(re.findall(r"\bLD\.E\.128", code)) == len(re.findall(r"\bST\.E\.128", code)) == 2
 

@@ -9,7 +9,7 @@ import numpy as np
 import weft
 from tests.sim.planted.bug import plant
 from weft import language as gl
-from weft.language.nvidia.hopper import cluster, fence_async_shared, mbarrier, tma
+from weft.language.nvidia.hopper import async_store, cluster, fence_async_shared, mbarrier, tma
 from weft.nvidia.hopper import TensorDescriptor
 
 COPIES = [[0, 0]]
@@ -151,3 +151,93 @@ def halves() -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
 
 
 plant(halves_of_others, "hazard-global-block-race", launch=halves, num_ctas=2)
+
+
+# Stores that are sent to other blocks
+
+PART = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0], cga_layout=[[1, 0]])
+EACH = gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=COPIES)
+
+
+def exchanged(rounds: int):
+    """An array of which each block sends a half to both, and what `rounds` make of it."""
+
+    def launch() -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
+        x, out = np.arange(512, dtype=np.int32).reshape(16, 32), np.full((16, 32), -1, np.int32)
+        return (x, out, PART, LAYOUT, EACH), out, x + rounds
+
+    return launch
+
+
+@weft.jit
+def half(x, layout: gl.constexpr):
+    i = gl.arange(0, 16, gl.SliceLayout(1, layout))
+    j = gl.arange(0, 32, gl.SliceLayout(0, layout))
+    return x + i[:, None] * 32 + j[None, :]
+
+
+@weft.jit
+def reads_what_is_under_way(x, out, part: gl.constexpr, whole: gl.constexpr, shared: gl.constexpr, FIXED: gl.constexpr):
+    buffer = gl.allocate_shared_memory(gl.int32, [16, 32], shared)
+    full = mbarrier.allocate_mbarrier()
+    mbarrier.init(full, count=1)
+    mbarrier.expect(full, buffer.nbytes_per_cta)
+    async_store(buffer, gl.load(half(x, part)), full)  # EARLIER
+    # BUG: a cluster barrier orders what threads do, but not what they have sent: that completes on the mbarrier.
+    if FIXED:
+        mbarrier.wait(full, 0)
+    cluster.barrier()
+    gl.store(half(out, whole), buffer.load(whole))  # HERE
+
+
+plant(reads_what_is_under_way, "hazard-read-in-flight", launch=exchanged(0), num_ctas=2)
+
+
+@weft.jit
+def sends_into_what_is_read(x, out, part: gl.constexpr, whole: gl.constexpr, shared: gl.constexpr, FIXED: gl.constexpr):
+    # BUG: with one buffer a block that is ahead sends the next round while another still reads this one.
+    slots: gl.constexpr = 2 if FIXED else 1
+    ring = gl.allocate_shared_memory(gl.int32, [slots, 16, 32], shared)
+    full = gl.allocate_shared_memory(gl.int64, [slots, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(slots):
+        mbarrier.init(full.index(slot), count=1)
+    value = gl.load(half(x, part))
+    for k in range(4):
+        slot = k % slots
+        mbarrier.expect(full.index(slot), 2048)
+        async_store(ring.index(slot), value, full.index(slot))  # HERE, EARLIER
+        mbarrier.wait(full.index(slot), (k // slots) & 1)
+        value = gl.convert_layout(ring.index(slot).load(whole) + 1, part)  # EARLIER, HERE
+    gl.store(half(out, part), value)
+
+
+plant(
+    sends_into_what_is_read,
+    "hazard-thread-race",
+    "hazard-write-in-flight",
+    "hazard-read-in-flight",
+    launch=exchanged(4),
+    num_ctas=2,
+)
+
+
+@weft.jit(sync="none")
+def sends_to_one_that_has_left(
+    x, out, part: gl.constexpr, whole: gl.constexpr, shared: gl.constexpr, FIXED: gl.constexpr
+):
+    buffer = gl.allocate_shared_memory(gl.int32, [16, 32], shared)
+    full = mbarrier.allocate_mbarrier()
+    mbarrier.init(full, count=1)
+    cluster.barrier()
+    value = gl.load(half(x, part))
+    mbarrier.expect(full, buffer.nbytes_per_cta)
+    async_store(buffer, value, full)  # HERE
+    # BUG: a block that has its own half ends, though the other still sends to it.
+    if FIXED:
+        mbarrier.wait(full, 0)
+    gl.store(half(out, part), value)
+    if FIXED:
+        cluster.barrier()
+
+
+plant(sends_to_one_that_has_left, "hazard-block-exited", launch=exchanged(0), num_ctas=2)

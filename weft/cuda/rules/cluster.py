@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.cuda.emitter import Emitter, emits, spells
 from weft.cuda.rules.memory import read_registers, write_registers
 from weft.cuda.rules.shared import element_address, element_of, padded, place
 from weft.cuda.text import accesses as access
 from weft.cuda.text.accesses import AccessFunction
+from weft.cuda.text.atomics import Atomic, combine
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index
 from weft.cuda.text.spelling import count_of
@@ -77,12 +80,18 @@ def _start(e: Emitter, memory: Value, block: str) -> str:
 
 
 def _accessed(e: Emitter, op: Op, index: Index) -> str:
-    memory, base, peer = op.operands[:3]
-    assert memory is not None and base is not None and peer is not None
-    other = e.entry(op.attrs["peers"], index)
-    block = e.at(peer, 0) if other == "0" else f"{e.at(peer, 0)} ^ {parenthesised(other)}"
-    start = _start(e, memory, block)
+    memory, base = op.operands[:2]
+    assert memory is not None and base is not None
+    start = _start(e, memory, _rank_of(e, op, index))
     return element_address(e, memory, base, op.attrs["offsets"], op.attrs["added"], op.attrs["pads"], index, start)
+
+
+def _rank_of(e: Emitter, op: Op, index: Index) -> str:
+    """The rank of the block that an access is to."""
+    peer = op.operand("peer")
+    assert peer is not None
+    other = e.entry(op.attrs["peers"], index)
+    return e.at(peer, 0) if other == "0" else f"{e.at(peer, 0)} ^ {parenthesised(other)}"
 
 
 def _at(e: Emitter, op: Op, index: Index) -> str:
@@ -116,6 +125,36 @@ def _store(e: Emitter, op: Op) -> None:
     on = None if mask is None else e.at(mask, 0)
     registers = op.attrs.get("registers") or _singly(value)
     write_registers(e, _function(op, mask), value, registers, lambda index: (address(e, op, index), on))
+
+
+@emits(cluster.async_store_regs)
+def _async_store(e: Emitter, op: Op) -> None:
+    value, bar, mask = op.operand("value"), op.operand("bar"), op.operand("mask")
+    assert value is not None and bar is not None
+    a = replace(_function(op, mask), signals=True)
+    on = None if mask is None else e.at(mask, 0)
+
+    def places(index: Index) -> tuple[str, str | None]:
+        return f"{_accessed(e, op, index)}, {_start(e, bar, _rank_of(e, op, index))}", on
+
+    write_registers(e, a, value, op.attrs["registers"], places)
+
+
+@emits(cluster.atomic_at)
+def _atomic_at(e: Emitter, op: Op) -> None:
+    memory, value, mask = op.operand("memory"), op.operand("value"), op.operand("mask")
+    assert memory is not None and value is not None
+    or_zero = mask is not None and e.is_used(op.result)
+    atomic = Atomic(
+        op.attrs["kind"], element_of(memory), "relaxed", "cluster", mask is not None, "shared::cluster", or_zero
+    )
+    name = combine(e, op, atomic)
+
+    def call(index: Index) -> str:
+        on = "" if mask is None else f", {e.at(mask, index)}"
+        return f"{name}({_at(e, op, index)}, {e.at(value, index)}{on})"
+
+    e.call_each(op, call)
 
 
 def _singly(value: Value) -> tuple[tuple[int, ...], ...]:

@@ -162,7 +162,9 @@ def _atomic_at(e: Emitter, op: Op) -> None:
     memory, element, value, mask = op.operands
     assert memory is not None and element is not None and value is not None
     or_zero = mask is not None and e.is_used(op.result)
-    atomic = Atomic(op.attrs["kind"], element_of(memory), "relaxed", "cta", mask is not None, "shared", or_zero)
+    # In a cluster other blocks may combine into the same memory (`cluster.atomic_at`).
+    scope = "cta" if e.func.attrs.num_ctas == 1 else "cluster"
+    atomic = Atomic(op.attrs["kind"], element_of(memory), "relaxed", scope, mask is not None, "shared", or_zero)
     name = combine(e, op, atomic)
 
     def call(index: Index) -> str:

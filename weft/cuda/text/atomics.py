@@ -31,16 +31,17 @@ class Atomic:
     order: str
     scope: str
     masked: bool
-    space: Literal["global", "shared"] = "global"
+    space: Literal["global", "shared", "shared::cluster"] = "global"
     or_zero: bool = False
 
     @property
     def name(self) -> str:
         """The name of the function."""
-        if self.space == "shared":
-            # Atomics on shared memory always have the same order and scope (cta), so the name omits them.
+        if self.space != "global":
+            # Atomics on shared memory always have the same order and scope, so the name omits them.
             masked = [] if not self.masked else ["or_zero"] if self.or_zero else ["if"]
-            return "_".join(["atomic_shared", self.kind, self.dtype.code, *masked])
+            space = "shared" if self.space == "shared" else "cluster"
+            return "_".join([f"atomic_{space}", self.kind, self.dtype.code, *masked])
         return "_".join(["atomic", self.kind, self.dtype.code, self.order, self.scope, *["if"] * self.masked])
 
     @property
@@ -51,12 +52,12 @@ class Atomic:
     @property
     def pointer(self) -> str:
         """The C type of the address."""
-        return "u32" if self.space == "shared" else f"{c_type(self.dtype)}*"
+        return f"{c_type(self.dtype)}*" if self.space == "global" else "u32"
 
     @property
     def address(self) -> str:
         """The address as an operand of inline assembly."""
-        return f'"{"r" if self.space == "shared" else "l"}"(p)'
+        return f'"{"l" if self.space == "global" else "r"}"(p)'
 
 
 def combine(e: Emitter, op: Op, atomic: Atomic) -> str:
@@ -156,7 +157,7 @@ def _initial_load(atomic: Atomic) -> str:
     bits = atomic.dtype.bits
     if atomic.space == "global":
         return f"u{bits} seen = *(volatile u{bits}*)p;"
-    return f'u{bits} seen; asm volatile("ld.volatile.shared.b{bits} %0, [%1];" : "={_LETTER[bits]}"(seen) : "r"(p));'
+    return f'u{bits} seen; asm volatile("ld.volatile.{atomic.space}.b{bits} %0, [%1];" : "={_LETTER[bits]}"(seen) : "r"(p));'
 
 
 def _combined(e: Emitter, op: Op, atomic: Atomic) -> str:

@@ -14,8 +14,8 @@ from weft.errors import cluster as errors
 from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.types import SharedType, TensorType
 from weft.layout import LinearLayout
-from weft.layout.shared.load_store import plan_access, stays_in_block_along
-from weft.ops import async_copy, cluster, control, shared, tcgen05, tensor_memory
+from weft.layout.shared.load_store import plan_access
+from weft.ops import async_copy, cluster, control, tcgen05, tensor_memory
 from weft.ops.check import linear_of
 
 _MEET = "store the tile to global memory, call cluster.barrier(), and load it in the other layout"
@@ -101,30 +101,14 @@ def _padded(blocks: list[list[int]], others: list[list[int]]) -> list[list[int]]
 
 
 def _split_apart(op: Op, tile_blocks: list[list[int]], memory_blocks: list[list[int]]) -> UserError:
-    fix = "give the tile's layout and the shared layout the same cga_layout"
+    fix = "give both layouts the same cga_layout, or load the tile and store it: cp.async writes its own block's memory only"
     first, second = f"those of the tile lie at {tile_blocks}", f"those of the shared memory at {memory_blocks}"
     return _exchange(op.name, first, second, fix)
 
 
-def _along(op: Op) -> None:
-    """Indices must select elements of their own block."""
-    handle, indices, axis = op.operands[0], linear_of(op.operands[-1]), int(op.attrs["axis"])
-    assert handle is not None and isinstance(handle.type, SharedType)
-    source = handle.type.layout.to_linear(handle.type.alloc_shape)
-    if any(basis[axis] for basis in source.bases("block")):
-        raise _exchange(
-            op.name, f"indices may name any element along axis {axis}", f"the blocks split that axis: {_blocks(source)}",
-            "split the tile along another axis",
-        )  # fmt: skip
-    if not stays_in_block_along(indices, source, axis, store=True):
-        raise _split_apart(op, _blocks(indices), _blocks(source))
-
-
 _CHECKS: dict[OpDef, Callable[[Op], None]] = {
-    shared.async_store: _access,
     async_copy.global_to_shared: _access,
     tensor_memory.load: _tensor_access,
     tensor_memory.store: _tensor_access,
     tcgen05.copy: _tensor_copy,
-    shared.atomic: _along,
 }

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.analysis.apart import apart
+from weft.analysis.blocks import reaches_blocks
 from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import ScalarType, TileType
@@ -26,7 +27,7 @@ from weft.layout import BlockedLayout, DistributedLayout
 from weft.layout.cluster import copies
 from weft.layout.convert.plans import crosses, plan_conversion
 from weft.layout.distributed.across_blocks import halves, splits_axis, within_blocks
-from weft.ops import cluster, memory, tile
+from weft.ops import cluster, memory, shared, tile
 from weft.ops.check import linear_of
 from weft.ops.control import run_by
 
@@ -47,7 +48,8 @@ def exchange_blocks(func: Func) -> Func:
 
     def rule(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         if op.kind in _ATOMICS:
-            return _atomic(out, op, operands, blocks, warps[op]) if op.result in used and op not in alone else None
+            wanted = op.result in used and op not in alone and (op.kind is not shared.atomic or reaches_blocks(op))
+            return _atomic(out, op, operands, blocks, warps[op]) if wanted else None
         rewrite = _REWRITES.get(op.kind)
         return None if rewrite is None else rewrite(out, op, operands)
 
@@ -166,10 +168,8 @@ def _histogram(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
 
 def _atomic(out: Rebuilder, op: Op, operands: Operands, blocks: int, warps: int) -> Replacement:
     """The other blocks get the old value from the one that executes the atomic."""
-    ptr = operands[0]
-    assert ptr is not None
-    scalar = isinstance(ptr.type, ScalarType)
-    if not scalar and not copies(linear_of(ptr), blocks):
+    scalar = isinstance(op.result.type, ScalarType)
+    if not scalar and not copies(linear_of(op.result), blocks):
         return None
     (old,) = out.keep(op, operands)
     if not scalar:
@@ -184,7 +184,7 @@ def _present(operands: Operands) -> list[Value]:
     return [value for value in operands if value is not None]
 
 
-_ATOMICS = (memory.atomic, memory.atomic_cas)
+_ATOMICS = (memory.atomic, memory.atomic_cas, shared.atomic)
 _REWRITES: dict[OpDef, Rewrite] = {
     tile.convert: _convert,
     tile.reduce: _reduce,

@@ -70,14 +70,15 @@ class End:
 
     An access that threads make themselves has ended for its own thread at once (`private` is "own"), an asynchronous one for
     threads that have waited themselves, as the clock's field `private` records. Then the verdict is `alone`. `precedes`: it
-    need not have ended before a write by threads of another task, only come first in time. `blocks`: the hazard, if it is
+    need not have ended before a write of these modes by another task, only come first in time: a store that is sent (st.async)
+    is performed after it was issued, and completes its bytes where others can wait for them. `blocks`: the hazard, if it is
     another one, where the two accesses are those of two blocks. `of_programs`: `running` are also the hazards of a program that
     has acquired something from another one."""
 
     running: tuple[Row, Row]
     private: Literal["", "own", "each", "elected"] = ""
     alone: Verdict = FINE
-    precedes: bool = False
+    precedes: tuple[EventMode, ...] = ()
     blocks: Row | None = None
     of_programs: bool = False
 
@@ -128,10 +129,10 @@ _RACES, _RACE = _both(hazard.THREAD_RACE), (hazard.THREAD_RACE, None)
 _OPERAND = End(_both(hazard.TENSOR_OPERAND))
 SHARED_ORDERING = Ordering(
     {
-        ("generic", False): End(_RACES, "own", _RACE, precedes=True),
+        ("generic", False): End(_RACES, "own", _RACE, precedes=("generic", "sent")),
         ("generic", True): End(_RACES, "own", _RACE),
         ("copy", True): End(_COPIES, "each", _RACE),
-        ("sent", True): End(_COPIES),
+        ("sent", True): End(_COPIES, precedes=("sent",)),
         ("load", True): End(_COPIES),
         ("response", True): End(_both(hazard.CLC_IN_FLIGHT)),
         ("store", False): End(_both(hazard.STORE_SOURCE_REUSED), "elected", _RACE),
@@ -223,10 +224,10 @@ def clash(space: Ordering, earlier: Event, event: Event, clock: Clock, pipes: Se
 
 def _running(end: End, event: Event, component: int, value: int, own: bool, clock: Clock) -> Verdict:
     """The verdict after an event that has not ended for all threads of the task."""
-    if own:
-        if waited(end, component, value, clock):
-            return end.alone
-    elif end.precedes and event.mode == "generic" and clock.before.get(component, 0) > value:
+    if own and waited(end, component, value, clock):
+        return end.alone
+    precedes = event.mode in end.precedes and (not own or event.mode == "sent")
+    if precedes and event.writes and clock.before.get(component, 0) > value:
         return FINE
     row = end.running[event.writes]
     return row, row

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from weft.errors import hazard
 from weft.ir.core import Op
 from weft.ops import cluster
-from weft.sim.machine.data import Array, Data, Mark, arange
+from weft.sim.machine.data import Array, Data, Mark, arange, moved
 from weft.sim.machine.exchange import gathered, meet
 from weft.sim.machine.hardware import linear_of
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.machine.wait import Run, Wait
 from weft.sim.memory import places
 from weft.sim.memory.clocks import Released
+from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import Handle
 from weft.sim.numbers.arithmetic import numpy_dtype
 from weft.sim.rule import rule
@@ -23,10 +25,12 @@ from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import (
     bases,
     by_register,
+    combine_all,
     count_of,
     element_of,
     mask_of,
     place_in,
+    send,
     spread,
     tile_of,
     write_registers,
@@ -131,6 +135,35 @@ def _store_regs(task: Task, op: Op, handle: Handle, base: Data, peer: Data, valu
 def _store_at(task: Task, op: Op, handle: Handle, index: Data, peer: Data, value: Data, mask: Data | None) -> None:
     elements = _chosen(task, op, index)
     _write(task, op, handle, elements, _each(task, op, peer), value, mask, arange(elements.shape[1]))
+
+
+@rule(cluster.async_store_regs)
+def _async_store_regs(
+    task: Task, op: Op, handle: Handle, base: Data, peer: Data, value: Data, bar: Handle, mask: Data | None
+) -> None:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    ranks = np.broadcast_to(_peers(task, op, peer)[..., None], elements.shape)
+    task.demand(op, mask, "a mask")
+    table = np.array(op.attrs["registers"])
+    data = moved(per_thread(task, value, count_of(op.operand("value"))), lambda array: array[:, table])
+    for block, chosen in _by_block(task, ranks, mask_of(task, mask, elements.shape)):
+        place = replace(place_in(task, op, handle, elements, chosen), mine=chosen)
+        send(task, op, handle, place, element_of(op.operands[0]), data, bar, block)
+
+
+@rule(cluster.atomic_at)
+def _atomic_at(task: Task, op: Op, handle: Handle, index: Data, peer: Data, value: Data, mask: Data | None) -> Data:
+    task.demand(op, mask, "a mask")
+    elements, ranks = _chosen(task, op, index), _each(task, op, peer)
+    active = mask_of(task, mask, elements.shape)
+
+    def where() -> Iterator[tuple[Block, Place]]:
+        for block, chosen in _by_block(task, ranks, active):
+            yield block, replace(place_in(task, op, handle, elements, chosen), mine=chosen)
+
+    return combine_all(
+        task, op, handle, element_of(op.operands[0]), per_thread(task, value, elements.shape[1]), where()
+    )
 
 
 def _peers(task: Task, op: Op, peer: Data) -> Array:

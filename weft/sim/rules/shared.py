@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -22,6 +23,7 @@ from weft.sim.machine.data import Array, Data, Mark, arange, moved, where
 from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.memory import places
+from weft.sim.memory.events import ELECTED
 from weft.sim.memory.global_access import COMBINE
 from weft.sim.memory.heap import turns
 from weft.sim.memory.places import Place
@@ -29,7 +31,7 @@ from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.verdicts import MANY, WORDS
 from weft.sim.numbers.arithmetic import bits_of, numpy_dtype
 from weft.sim.rule import rule
-from weft.sim.rules.mbarrier import barrier_at
+from weft.sim.rules.mbarrier import barrier_at, peer
 from weft.sim.rules.regs import per_thread
 
 
@@ -136,26 +138,38 @@ def _store(task: Task, op: Op, handle: Handle, value: Data) -> None:
 
 @rule(shared.async_store)
 def _async_store(task: Task, op: Op, handle: Handle, value: Data, bar: Handle) -> None:
-    type = shared_type(op.operands[0])
-    place = places.place_of(task, type, handle, linear_of(tile_of(op.operands[1])), reading=False)
-    _send(task, op, handle, place, type.element, value, bar)
+    type, layout = shared_type(op.operands[0]), linear_of(tile_of(op.operands[1]))
+    if reaches_blocks(op):
+        for block, place in _stored_places(task, op, handle, _grid(type.shape), layout):
+            send(task, op, handle, place, type.element, value, bar, block)
+        return
+    place = places.place_of(task, type, handle, layout, reading=False)
+    send(task, op, handle, place, type.element, value, bar)
 
 
-def _send(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data, bar: Handle) -> None:
-    """Start an agent that stores values to a place, and completes their bytes on an mbarrier (PTX ISA, st.async)."""
+def send(
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data, bar: Handle, block: Block | None = None
+) -> None:  # fmt: skip
+    """Start an agent that stores values to a place, and completes their bytes on an mbarrier (PTX ISA, st.async), both in the
+    memory of `block` (default: the task's own)."""
+    if block is not None:
+        peer(task, op, block.rank)
     at, chosen = place.written, place.chosen(np.broadcast_to(value.array, np.shape(place.elements)))
     if not at.size:
         return
     places.check_bounds(task, op, handle, place, element, WORDS["sent", True][0])
-    barrier = barrier_at(task, op, bar, MANY)
-    places.note(task, op, handle, place, "sent", writes=True, component=barrier.component, value=barrier.completed)
+    # Another block may invalidate its barrier once it has waited for the phase: the signals of that phase have come.
+    barrier = barrier_at(task, op, bar, MANY if block is None else ELECTED, block)
+    places.note(
+        task, op, handle, place, "sent", writes=True, component=barrier.component, value=barrier.completed, block=block
+    )  # fmt: skip
     mark = value.undefined
     undefined = None if mark is None else place.chosen(np.broadcast_to(mark.mask, np.shape(place.elements)))
 
     def move() -> None:
-        places.put(task, handle, place, element, at, bits_of(chosen))
+        places.put(task, handle, place, element, at, bits_of(chosen), block)
         if mark is not None and undefined is not None:
-            task.block.store(SHARED).mark(handle.base, at + place.low, element.itemsize, mark, undefined)
+            (block or task.block).store(SHARED).mark(handle.base, at + place.low, element.itemsize, mark, undefined)
 
     barrier.bring(op, task.clock, at.size * element.itemsize, task.block.agents.start(op, move))
 
@@ -188,15 +202,23 @@ def _read_blocks(task: Task, op: Op, handle: Handle, coordinates: tuple[Array, .
 def _write_blocks(
     task: Task, op: Op, handle: Handle, coordinates: tuple[Array, ...], layout: LinearLayout, value: Data
 ) -> None:
-    """Write elements to all copies in the memory of blocks: those that the block holds and writes for all."""
+    """Write elements to all copies in the memory of blocks."""
+    for block, place in _stored_places(task, op, handle, coordinates, layout):
+        places.write_tile(task, op, handle, place, shared_type(op.operands[0]).element, value, block)
+
+
+def _stored_places(
+    task: Task, op: Op, handle: Handle, coordinates: tuple[Array, ...], layout: LinearLayout, on: Array | None = None
+) -> Iterator[tuple[Block, Place]]:
+    """The places of all copies, in the memory of blocks, of the elements that the block holds and writes for all, where `on`
+    holds."""
     type, shape = shared_type(op.operands[0]), np.shape(coordinates[0])
     threads = owners_of(layout, task.rank)
-    part = task.own(op, op.operands[1], None)
+    part = task.own(op, op.operands[1], on)
     held = np.ones(shape, bool) if part is None else np.broadcast_to(part, shape)
     bits = task.machine.blocks.bit_length() - 1
     for copy in homes(type.layout.to_linear(type.alloc_shape), bits).copies:
-        for block, place in places.in_blocks(task, type, handle, coordinates, held, threads, copy):
-            places.write_tile(task, op, handle, place, type.element, value, block)
+        yield from places.in_blocks(task, type, handle, coordinates, held, threads, copy)
 
 
 @rule(shared.gather)
@@ -212,8 +234,12 @@ def _gather(task: Task, op: Op, handle: Handle, indices: Data) -> Data:
 def _atomic(task: Task, op: Op, handle: Handle, value: Data, mask: Data | None, indices: Data) -> Data:
     type, layout = shared_type(op.operands[0]), linear_of(tile_of(op.operands[3]))
     task.demand(op, mask, "a mask")
-    place = _along(task, op, handle, type, indices, layout, "updates", None if mask is None else mask.array)
-    return _combine(task, op, handle, place, type.element, value)
+    on = None if mask is None else mask.array
+    if not reaches_blocks(op):
+        place = _along(task, op, handle, type, indices, layout, "updates", on)
+        return combine(task, op, handle, place, type.element, value)
+    coordinates, _ = _named(task, op, handle, type, indices, layout, "updates", on)
+    return combine_all(task, op, handle, type.element, value, _stored_places(task, op, handle, coordinates, layout, on))
 
 
 @rule(shared.scatter)
@@ -372,7 +398,7 @@ def _async_store_regs(
     place = replace(place_in(task, op, handle, elements, active), mine=active)
     table = np.array(op.attrs["registers"])
     data = moved(per_thread(task, value, count_of(op.operands[2])), lambda array: array[:, table])
-    _send(task, op, handle, place, element_of(op.operands[0]), data, bar)
+    send(task, op, handle, place, element_of(op.operands[0]), data, bar)
 
 
 @rule(shared.load_regs)
@@ -409,12 +435,14 @@ def _atomic_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mas
     elements = spread(op, per_thread(task, index, count).array.astype(np.int64))
     active = mask_of(task, mask, elements.shape)
     place = replace(place_in(task, op, handle, elements, active), mine=active)
-    return _combine(task, op, handle, place, element_of(op.operands[0]), per_thread(task, value, count))
+    return combine(task, op, handle, place, element_of(op.operands[0]), per_thread(task, value, count))
 
 
-def _combine(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data) -> Data:
-    """Combine values atomically into the elements of a place, one after another; returns the old values, 0 where the place is
-    masked off."""
+def combine(
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data, block: Block | None = None
+) -> Data:
+    """Combine values atomically into the elements of a place, one after another, in the memory of `block` (default: the task's
+    own); returns the old values, 0 where the place is masked off."""
     active = place.mine
     task.demand(op, value, "an atomic", active)
     out = np.zeros(np.shape(place.elements), numpy_dtype(element))
@@ -423,10 +451,10 @@ def _combine(task: Task, op: Op, handle: Handle, place: Place, element: DType, v
         return Data(out)
     places.check_bounds(task, op, handle, place, element, "updates")
     task.reads += 1
-    places.note(task, op, handle, place, "generic", writes=True, atomic=True)
-    store = task.block.store(SHARED)
+    places.note(task, op, handle, place, "generic", writes=True, atomic=True, block=block)
+    store = (block or task.block).store(SHARED)
     cells = store.view(handle, numpy_dtype(element), place.low, place.high)
-    _, undefined = places.marked_values(task, op, handle, place, element, cells[place.elements])
+    _, undefined = places.marked_values(task, op, handle, place, element, cells[place.elements], block)
     old, change = np.zeros(at.size, cells.dtype), COMBINE[op.attrs["kind"]]
     for turn in turns(at):
         old[turn] = before = cells[at[turn]]
@@ -437,6 +465,25 @@ def _combine(task: Task, op: Op, handle: Handle, place: Place, element: DType, v
         return Data(old.reshape(out.shape), undefined)
     out[active] = old
     return Data(out, undefined)
+
+
+def combine_all(
+    task: Task, op: Op, handle: Handle, element: DType, value: Data, where: Iterator[tuple[Block, Place]]
+) -> Data:
+    """Combine values into all copies of elements, in the memory of blocks; returns the old values of the first copy of each, 0
+    where there is none."""
+    out: Array = np.zeros(np.shape(value.array), numpy_dtype(element))
+    undefined, found = np.zeros(out.shape, bool), np.zeros(out.shape, bool)
+    cause: Mark | None = None
+    for block, place in where:
+        old, mine = combine(task, op, handle, place, element, value, block), place.mine
+        assert mine is not None
+        first, found = mine & ~found, found | mine
+        out[first] = old.array[first]
+        if old.undefined is not None:
+            cause = old.undefined
+            undefined[first] = np.broadcast_to(cause.mask, out.shape)[first]
+    return Data(out, cause and Mark(undefined, cause.cause, cause.loc))
 
 
 # ldmatrix and stmatrix: matrices of 8 rows of 16 bytes

@@ -54,8 +54,12 @@ def async_store(dst: shared_memory_descriptor, value: tensor, mbarrier: shared_m
     returned, and needs no fence. Each thread stores at least 4 contiguous bytes at a time. The kernel must be launched as a
     cluster of two blocks or more: on an H200 the instruction is illegal outside of one.
 
-    Raises async-target, cluster-store, shared-store, shared-several-tiles, async-store-width, cluster-signal,
-    cluster-exchange, and the errors of an invalid barrier or buffer.
+    Elements that lie in the memory of other blocks of the cluster go there, and signal the mbarrier of that block: of a buffer
+    of which each block has a copy, a block sends what it holds of `value` to all of them. What several blocks hold the first of
+    them sends, unless they part by their rank (`gl.block_rank_in_cluster`).
+
+    Raises async-target, cluster-store, shared-store, shared-several-tiles, async-store-width, cluster-signal, and the errors of
+    an invalid barrier or buffer.
     """
     demand("async_store", "mbarriers that count bytes")
     if current().num_ctas == 1:

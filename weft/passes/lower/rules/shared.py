@@ -15,7 +15,7 @@ from weft.analysis.blocks import reaches_blocks
 from weft.errors import compiler as errors
 from weft.errors import fail
 from weft.ir.core import Op, OpDef, Value
-from weft.ir.types import ScalarType, int32
+from weft.ir.types import ScalarType, SharedType, int32
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.shared.homes import Homes, homes
@@ -112,7 +112,7 @@ def store(lo: Lowering, op: Op) -> None:
     """An element that several registers or threads hold is stored once."""
     handle, value = op.uses
     if reaches_blocks(op):
-        _store_remote(lo, handle, value)
+        _store_remote(lo, op, handle, value)
         return
     found = plan(lo, handle, value, store=True)
     matrix = found.matrix if lo.target.has_stmatrix else None
@@ -138,16 +138,24 @@ def async_store(lo: Lowering, op: Op) -> None:
     """Vectors of at least 4 bytes, each with a transaction of its own. Raises CompilationError (async-store-width)."""
     handle, value, bar = op.uses
     require(lo, op, lo.target.has_st_async, "st.async", "sm_90a")
-    access, element = plan(lo, handle, value, store=True).access, type_of(handle).element
-    if access.vec * element.itemsize < LEAST_SENT:
-        least = LEAST_SENT // element.itemsize
-        raise fail(errors.ASYNC_STORE_WIDTH, loc=op.loc, dtype=element.name, vec=access.vec, least=least)
+    if reaches_blocks(op):
+        _store_remote(lo, op, handle, value, bar)
+        return
+    access = plan(lo, handle, value, store=True).access
+    _check_sent(op, type_of(handle), access)
     base, offsets, added = places(lo, access)
     lo.emit(
         shared.async_store_regs, view(lo, handle), base, lo.array(lo.form(value)), view(lo, bar),
         lo.has_clear(access.lane_mask, access.warp_mask),
         offsets=offsets, registers=access.registers, vec=access.vec, added=added, pads=access.pads,
     )  # fmt: skip
+
+
+def _check_sent(op: Op, type: SharedType, access: VectorAccess) -> None:
+    element = type.element
+    if access.vec * element.itemsize < LEAST_SENT:
+        least = LEAST_SENT // element.itemsize
+        raise fail(errors.ASYNC_STORE_WIDTH, loc=op.loc, dtype=element.name, vec=access.vec, least=least)
 
 
 # Accesses to the memory of other blocks.
@@ -183,14 +191,17 @@ def _load_remote(lo: Lowering, handle: Value, tile: Value) -> tuple[Array, Table
     return Array(value), tuple([slot[r] for r in plan.result])
 
 
-def _store_remote(lo: Lowering, handle: Value, tile: Value) -> None:
-    """The first of the threads of all blocks that hold an element stores all copies of it."""
+def _store_remote(lo: Lowering, op: Op, handle: Value, tile: Value, bar: Value | None = None) -> None:
+    """The first of the threads of all blocks that hold an element stores all copies of it, with `bar` asynchronously."""
     plan = _remote(lo, handle, tile, store=True)
+    kind, signals = (cluster.store_regs, ()) if bar is None else (cluster.async_store_regs, (view(lo, bar),))
+    if bar is not None:
+        _check_sent(op, type_of(handle), plan.access)
     data, mask = lo.array(lo.form(tile)), active(lo, plan.access, plan.homes.block_bits)
     for copy in plan.copies:
         base, peer, each = _spots(lo, plan, copy)
         lo.emit(
-            cluster.store_regs, view(lo, handle), base, peer, data, mask,
+            kind, view(lo, handle), base, peer, data, *signals, mask,
             registers=plan.access.registers, vec=plan.access.vec, pads=plan.pads, **each,
         )  # fmt: skip
 
@@ -235,11 +246,7 @@ def scatter(lo: Lowering, op: Op) -> None:
     data = lo.array(lo.picked(lo.form(value), registers))
     pads = pads_of(type_of(handle).layout)
     if reaches_blocks(op):
-        found = _homes(lo, handle)
-        places = _elements(lo, handle, indices, op.attrs["axis"], registers, (0,) * found.block_bits)
-        for copy in found.copies:
-            moved = lo.emit(regs.splat, lo.constant(copy, int32), count=len(registers))
-            parts = _parted(lo, found, lo.emit(arith.xor, places, moved) if copy else places)
+        for parts in _in_blocks(lo, op, registers):
             lo.emit(cluster.store_at, view(lo, handle), *parts, data, owns_first(lo, linear), pads=pads)
         return
     elements = _elements(lo, handle, indices, op.attrs["axis"], registers)
@@ -253,14 +260,33 @@ def atomic(lo: Lowering, op: Op) -> None:
     assert handle is not None and value is not None and indices is not None
     linear = linear_of(indices)
     registers = owned(linear)
-    elements = _elements(lo, handle, indices, op.attrs["axis"], registers)
     data = lo.array(lo.picked(lo.form(value), registers))
-    on = predicate(lo, operand_form(lo, mask), registers, lo.owns(linear))
+    remote = reaches_blocks(op)
+    on = predicate(lo, operand_form(lo, mask), registers, owns_first(lo, linear) if remote else lo.owns(linear))
     if on is not None and isinstance(on.type, ScalarType):
         on = lo.emit(regs.splat, on, count=len(registers))
-    pads = pads_of(type_of(handle).layout)
-    old = lo.emit(shared.atomic_at, view(lo, handle), elements, data, on, kind=op.attrs["kind"], pads=pads)
+    kind: OpDef = shared.atomic_at
+    attrs: dict[str, Any] = {"kind": op.attrs["kind"], "pads": pads_of(type_of(handle).layout)}
+    places: list[tuple[Value, ...]] = (
+        [(_elements(lo, handle, indices, op.attrs["axis"], registers),)] if not remote else []
+    )
+    if remote:
+        kind, places = cluster.atomic_at, _in_blocks(lo, op, registers)
+    old, *_ = [lo.emit(kind, view(lo, handle), *parts, data, on, **attrs) for parts in places]
     lo.define(op, Array(broadcast_from_owner(lo, old, linear, op.result in lo.used)))
+
+
+def _in_blocks(lo: Lowering, op: Op, registers: Table) -> list[tuple[Value, ...]]:
+    """The offsets and the ranks of the elements that indices select, once for each copy in the memory of blocks."""
+    handle, indices = op.operands[0], op.operands[-1]
+    assert handle is not None and indices is not None
+    found = _homes(lo, handle)
+    places = _elements(lo, handle, indices, op.attrs["axis"], registers, (0,) * found.block_bits)
+    made: list[tuple[Value, ...]] = []
+    for copy in found.copies:
+        moved = lo.emit(regs.splat, lo.constant(copy, int32), count=len(registers))
+        made.append(_parted(lo, found, lo.emit(arith.xor, places, moved) if copy else places))
+    return made
 
 
 def _elements(
