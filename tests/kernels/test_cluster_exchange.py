@@ -258,3 +258,24 @@ def test_partitions_meet_those_of_the_other_blocks(run, blocks):
     cga = [[0 if bit == 1 else 1] for bit in range(blocks.bit_length() - 1)]
     run(meet_by_partition, 1, out, gl.BlockedLayout([1], [32], [4], [0], cga_layout=cga), num_ctas=blocks)
     same(out[256:], np.concatenate([np.arange(128)[::-1]] * 2).astype(np.int32))
+
+
+@weft.jit
+def meet_in_a_loop(out, n, line: gl.constexpr):
+    # Elements go to the place of their mirror image round by round; workers follow neither the loop nor the branch.
+    i = gl.arange(0, 256, line)
+    gl.store(out + i, i)
+    for _ in range(n):
+        gl.barrier(cluster=True)
+        mirrored = gl.load(out + (255 - i))
+        if n > 1:
+            gl.barrier(cluster=True)
+        gl.store(out + i, mirrored + 1)
+    gl.barrier(cluster=True)
+    gl.warp_specialize([(halves_meet, (out + 256, 0, line)), (halves_meet, (out + 256, 128, line))], [4])
+
+
+def test_barriers_in_loops_beside_workers(run):
+    out = poison(256 + 512, np.int32)
+    run(meet_in_a_loop, 1, out, 3, gl.BlockedLayout([1], [32], [4], [0], cga_layout=[[1]]), num_ctas=2)
+    same(out[:256], np.arange(256, dtype=np.int32)[::-1] + 3)

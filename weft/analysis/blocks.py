@@ -7,16 +7,19 @@ from functools import lru_cache
 from weft.ir.core import Op
 from weft.ir.types import SharedType, TileType
 from weft.layout.shared.load_store import stays_in_block, stays_in_block_along
-from weft.ops import shared
+from weft.ops import cluster, shared
 
 WHOLE = (shared.load, shared.store, shared.async_store)
+BY_RANK = (cluster.load, cluster.store, cluster.async_store)
 CHOSEN = (shared.gather, shared.scatter, shared.atomic)
 
 
 @lru_cache(maxsize=4096)
 def reaches_blocks(op: Op) -> bool:
-    """Whether blocks access each other's shared memory in an operation of tile IR: the tile, or the elements that its indices
-    can name, lie otherwise over the blocks than the buffer."""
+    """Whether blocks access each other's shared memory in an operation of tile IR: by rank, or because the tile, or the
+    elements that its indices can name, lie otherwise over the blocks than the buffer."""
+    if op.kind in BY_RANK:
+        return True
     if op.kind not in WHOLE and op.kind not in CHOSEN:
         return False
     handle = op.operands[0]

@@ -29,6 +29,12 @@ STORE = row(
     "{what} in a kernel that is launched without a cluster, where the GPU has no such store (st.async)",
     "launch with num_ctas=2 or more, or store with buffer.store(value) and gl.barrier()",
 )
+PEER = row(
+    "cluster-peer",
+    CompilationError,
+    "{got} lies in the blocks 0 to {last} of the cluster, but peer({rank}) asks for another",
+    "pass a rank below gl.num_ctas(), such as (gl.block_rank_in_cluster() + 1) % gl.num_ctas()",
+)
 DIVIDED = row(
     "cluster-divided",
     CompilationError,
@@ -45,7 +51,7 @@ NESTED = row(
     "cluster-nested",
     CompilationError,
     "{what} is in a loop or branch of a kernel with warp_specialize, where the worker partitions do not reach it",
-    "move it out of the loop or branch",
+    "write cluster.barrier(), for which the warps that reach it suffice, or move it out of the loop or branch",
 )
 SIGNAL = row(
     "cluster-signal",

@@ -587,6 +587,13 @@ BLOCK_EXITED = row(
     "end the kernel with cluster.barrier(), so that no block leaves while others need it",
 )
 
+PEER_RANK = row(
+    "hazard-peer-rank",
+    OutOfBounds,
+    "program {program}: block {block} {access} {name} of block {rank}, but the blocks of its cluster are 0 to {last}",
+    "pass a rank below gl.num_ctas(), such as (gl.block_rank_in_cluster() + 1) % gl.num_ctas()",
+)
+
 # Cluster launch control
 
 

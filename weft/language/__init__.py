@@ -172,6 +172,7 @@ from weft.language.shape import (
 from weft.language.shared_memory import (
     allocate_shared_memory,
     bank_conflicts,
+    peer_memory,
     shared_memory_descriptor,
     shared_memory_descriptor_type,
 )  # fmt: skip
@@ -246,7 +247,8 @@ __all__ = [
     "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "syncwarp", "thread_idx", "warp", "warp_broadcast", "warp_max",
     "warp_min", "warp_prefix_sum", "warp_sum", "vectorize",
     # Shared memory, and what one vendor's GPUs have
-    "allocate_shared_memory", "bank_conflicts", "nvidia", "shared_memory_descriptor", "shared_memory_descriptor_type",
+    "allocate_shared_memory", "bank_conflicts", "nvidia", "peer_memory", "shared_memory_descriptor",
+    "shared_memory_descriptor_type",
     # Making tiles, memory
     "arange", "full", "full_like", "zeros", "zeros_like", "load", "store", "fence", "atomic_add", "atomic_and", "atomic_cas",
     "atomic_max", "atomic_min", "atomic_or", "atomic_poll", "atomic_xchg", "atomic_xor",

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from weft.errors import cluster as cluster_errors
 from weft.errors import fail
 from weft.errors import layout as layout_errors
 from weft.errors import memory as errors
 from weft.ir.types import DType, SharedType, int64
 from weft.language.advice import shared_array
+from weft.language.aggregate import aggregate
 from weft.language.broadcast import TileForm, common_form, fit
 from weft.language.casts import check_atomic, check_dtype
 from weft.language.context import by_threads, current
@@ -29,6 +31,7 @@ from weft.language.layouts import check_layout, check_tile
 from weft.language.marks import anywhere, builtin
 from weft.language.promote import place_mask
 from weft.language.runtime_value import article, describe, name_of, represents, wrap
+from weft.language.scalars import int32_scalar
 from weft.language.shape import check_axis
 from weft.language.tensor import apply, apply_many, tensor
 from weft.layout import (
@@ -44,6 +47,7 @@ from weft.layout import bank_conflicts as count_conflicts
 from weft.layout.cluster import block_shape
 from weft.layout.shared.views import contiguous, permuted, reinterpreted, reshaped
 from weft.layout.tensor_cores.shared_operands import SharedSide
+from weft.ops import cluster
 from weft.ops import shared as ops
 from weft.ops.memory import Atomic
 
@@ -210,6 +214,18 @@ class shared_memory_descriptor(memory_handle):
 
     # Views
 
+    def peer(self, rank: int | tensor) -> peer_memory:
+        """The same buffer in the memory of another block of the cluster, for loads and stores: see `gl.peer_memory`.
+
+        `rank` is 0 to `gl.num_ctas() - 1`, and may differ between blocks. Raises cluster-missing, cluster-peer."""
+        current("peer")
+        blocks = current().num_ctas
+        if blocks == 1:
+            raise fail(cluster_errors.MISSING, what="peer()")
+        if not isinstance(rank, tensor) and hasattr(rank, "__index__") and not 0 <= int(rank) < blocks:
+            raise fail(cluster_errors.PEER, rank=int(rank), got=name_of(self), last=blocks - 1)
+        return peer_memory(self, int32_scalar("peer", rank))
+
     def slice(self, start: int, length: int, dim: int = 0) -> shared_memory_descriptor:
         """Elements `start` to `start + length` along a dimension, all of them compile-time constants.
 
@@ -276,6 +292,61 @@ class shared_memory_descriptor(memory_handle):
         """Extend the allocation's live range to this point, so that no other allocation reuses its memory earlier."""
         current("_keep_alive")
         apply_many(ops.keep_alive, (self,))
+
+
+@aggregate
+class peer_memory:
+    """A buffer in the shared memory of the block of rank `rank` (distributed shared memory), as `buffer.peer(rank)` gives it.
+
+        right = buffer.peer((gl.block_rank_in_cluster() + 1) % gl.num_ctas())
+        right.store(x)
+        cluster.barrier()
+        y = buffer.load(layout)
+
+    A block accesses the places at which its own part of the tile lies in its own memory, so that the tile's layout and the
+    buffer's have the same cga_layout (cluster-exchange). Each block acts for itself. A barrier of the cluster, or an mbarrier
+    that the other block waits for, has to lie between accesses of two blocks. The compiler adds such barriers only before the
+    first access, so that all blocks have started, and before the end of the kernel, so that none has left."""
+
+    memory: shared_memory_descriptor
+    rank: tensor
+
+    def load(self, layout: DistributedLayout) -> tensor:
+        """Load the tile into registers. Raises shared-several-tiles, cluster-exchange."""
+        current("load")
+        _check_one_tile("load", self.memory)
+        checked = check_layout(layout, self.memory.memory.shape)
+        return emit(cluster.load, self.memory, self.rank, layout=checked)
+
+    def store(self, value: tensor) -> None:
+        """Store a tile of the same shape and dtype. Raises shared-store, shared-several-tiles, cluster-exchange."""
+        current("store")
+        _check_one_tile("store", self.memory)
+        check_stored(value, self.memory)
+        apply_many(cluster.store, (self.memory, self.rank, value))
+
+    def index(self, index: int | tensor) -> peer_memory:
+        """As the buffer's `index`."""
+        return peer_memory(self.memory.index(index), self.rank)
+
+    def slice(self, start: int, length: int, dim: int = 0) -> peer_memory:
+        """As the buffer's `slice`."""
+        return peer_memory(self.memory.slice(start, length, dim), self.rank)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.memory.dtype
+
+    @property
+    def shape(self) -> list[int]:
+        """Sizes, outermost first."""
+        return self.memory.shape
+
+    @property
+    def nbytes_per_cta(self) -> int:
+        """Bytes of the elements that each CTA of a cluster holds."""
+        return self.memory.nbytes_per_cta
 
 
 @builtin

@@ -14,6 +14,7 @@ from weft.layout import DistributedLayout
 from weft.layout.shared.layouts import Pads
 from weft.ops.check import barrier as check_barrier
 from weft.ops.check import boolean, regs, require, same_type, scalar, shared_array, tile
+from weft.ops.check import shared as shared_handle
 from weft.ops.memory import Atomic
 from weft.ops.shared import check_sent, check_store, load_type
 
@@ -70,6 +71,44 @@ def convert(x: Value, bar: Value | None, layout: DistributedLayout, first: bool 
     if bar is not None:
         check_barrier(bar)
     return tile_type(t.element, t.shape, layout)
+
+
+@op("cluster.load", effects=(Effect("read", "shared", "handle", remote=True),), stage="tile", removed_by="lower_tiles")
+def load(handle: Value, peer: Value, layout: DistributedLayout) -> Type:
+    """Load the block's part of a tile from its places in the memory of the block of rank `peer`."""
+    t = shared_handle(handle)
+    scalar(peer, int32)
+    require(len(t.shape) == t.layout.rank, "{} holds several tiles", t)
+    return tile_type(t.element, t.shape, layout)
+
+
+@op(
+    "cluster.store", effects=(Effect("write", "shared", "handle", remote=True),), stage="tile", removed_by="lower_tiles"
+)
+def store(handle: Value, peer: Value, value: Value) -> None:
+    """Store the block's part of a tile to the memory of the block of rank `peer`, each block for itself."""
+    _check_stored(handle, peer, value)
+
+
+@op(
+    "cluster.async_store",
+    effects=(
+        Effect("write", "shared", "handle", completes="mbarrier", remote=True), Effect("update", "shared", "bar", remote=True),
+    ),
+    stage="tile",
+    needs="block",
+    removed_by="lower_tiles",
+)  # fmt: skip
+def async_store(handle: Value, peer: Value, value: Value, bar: Value) -> None:
+    """As `store`, by PTX st.async, whose bytes complete on the mbarrier of the block of rank `peer`."""
+    _check_stored(handle, peer, value)
+    check_barrier(bar)
+
+
+def _check_stored(handle: Value, peer: Value, value: Value) -> None:
+    t, v = shared_handle(handle), tile(value)
+    scalar(peer, int32)
+    require((t.element, t.shape) == (v.element, v.shape), "{} stored to {}", v, t)
 
 
 @op("cluster.load_regs", effects=(Effect("read", "shared", "memory", remote=True),), stage="lowered")

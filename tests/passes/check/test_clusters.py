@@ -59,7 +59,9 @@ def idle(x):
 def specialised(x, kind: gl.constexpr):
     if kind == "nested":
         for _ in range(2):
-            cluster.barrier()
+            cluster.arrive()
+            gl.store(x, 2.0)
+            cluster.wait()
     gl.warp_specialize([(idle, (x,)), (role if kind == "partition" else idle, (x,))], [1], [24])
 
 

@@ -8,8 +8,8 @@ thread copies what it will hold, so threads do not wait for each other there eit
 
 from __future__ import annotations
 
-import weft
 from weft import language as gl
+from weft.kernel import jit
 from weft.language.nvidia.ampere import async_copy
 from weft.language.nvidia.hopper import async_store, cluster, mbarrier
 
@@ -18,8 +18,9 @@ LEAST: gl.constexpr = gl.constexpr(-3.4028234663852886e38)
 """A maximum is at least this: of columns that are all -inf or masked off, -inf - -inf would be NaN."""
 
 
-@weft.jit
+@jit
 def read(src, at, inside, WHOLE: gl.constexpr):
+    """The part of a row that a block holds."""
     if WHOLE:
         x = gl.load(src + at)
     else:
@@ -27,8 +28,9 @@ def read(src, at, inside, WHOLE: gl.constexpr):
     return x
 
 
-@weft.jit
+@jit
 def fetch(buffer, src, at, inside, WHOLE: gl.constexpr):
+    """Start to copy it to shared memory."""
     if WHOLE:
         async_copy.async_copy_global_to_shared(buffer, src + at)
     else:
@@ -36,12 +38,13 @@ def fetch(buffer, src, at, inside, WHOLE: gl.constexpr):
     async_copy.commit_group()
 
 
-@weft.jit
+@jit
 def softmax_rows(
     src, dst, rows, cols, src_stride, dst_stride,
     PART: gl.constexpr, WHOLE: gl.constexpr, AHEAD: gl.constexpr, layout: gl.constexpr, pairs: gl.constexpr,
     buffered: gl.constexpr, copies: gl.constexpr,
 ):  # fmt: skip
+    """Rows of `cols` columns, of which each block holds PART; with AHEAD the grid is at most the number of rows."""
     BLOCKS: gl.constexpr = gl.num_ctas()
     i = gl.arange(0, BLOCKS, gl.SliceLayout(1, layout))[:, None]
     j = gl.arange(0, PART, gl.SliceLayout(0, layout))[None, :]

@@ -4,7 +4,8 @@
 
 Under a condition that differs between blocks (`weft.analysis.apart`) each block acts for itself. It cannot exchange elements
 with blocks that are elsewhere, nor use what the first of several blocks does for all of them. Barriers of the whole cluster are
-no such operations: blocks may arrive in different branches. The pass runs after `exchange_blocks`, which inserts exchanges.
+no such operations: blocks may arrive in different branches. The pass runs after `exchange_blocks` and
+`meet_partitions`, which insert exchanges and barriers of partitions.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.analysis.blocks import BY_RANK
 from weft.errors import LayoutError, UserError, fail
 from weft.errors import cluster as errors
 from weft.ir.core import Func, Op, OpDef, Value, walk
@@ -17,6 +18,7 @@ from weft.layout import LinearLayout
 from weft.layout.shared.load_store import plan_access
 from weft.ops import async_copy, cluster, control, tcgen05, tensor_memory
 from weft.ops.check import linear_of
+from weft.passes.tile.meet_partitions import nested_barriers
 
 _MEET = "store the tile to global memory, call cluster.barrier(), and load it in the other layout"
 
@@ -38,10 +40,11 @@ def check_blocks(func: Func) -> None:
 
 
 def _check_nested(func: Func) -> None:
-    """In a warp-specialised kernel cluster barriers must be in the outermost region, where worker warps execute them too."""
-    outer = set(func.body.ops)
+    """In a warp-specialised kernel arrivals and waits must be in the outermost region, where worker warps execute them too.
+    `meet_partitions` replaces pairs of them elsewhere."""
+    fine = {*func.body.ops, *(op for pair in nested_barriers(func) for op in pair)}
     for op in walk(func.body):
-        if op.kind in (cluster.arrive, cluster.wait) and op not in outer:
+        if op.kind in (cluster.arrive, cluster.wait) and op not in fine:
             raise fail(errors.NESTED, loc=op.loc, what=op.name)
 
 
@@ -56,7 +59,9 @@ def _blocks(linear: LinearLayout) -> list[list[int]]:
 def _access(op: Op) -> None:
     """A tile and the shared memory that it is loaded from or stored to must be split among blocks in the same way."""
     handle = op.operands[0]
-    other = op.operands[1]
+    other = op.result if op.kind is cluster.load else op.operands[-1 if op.kind is cluster.store else 1]
+    if op.kind is cluster.async_store:
+        other = op.operand("value")
     assert handle is not None and isinstance(handle.type, SharedType)
     t, linear = handle.type, linear_of(other)
     start = (0,) * t.layout.rank
@@ -101,13 +106,16 @@ def _padded(blocks: list[list[int]], others: list[list[int]]) -> list[list[int]]
 
 
 def _split_apart(op: Op, tile_blocks: list[list[int]], memory_blocks: list[list[int]]) -> UserError:
-    fix = "give both layouts the same cga_layout, or load the tile and store it: cp.async writes its own block's memory only"
+    fix = "give both layouts the same cga_layout"
+    if op.kind is async_copy.global_to_shared:
+        fix += ", or load the tile and store it: cp.async writes its own block's memory only"
     first, second = f"those of the tile lie at {tile_blocks}", f"those of the shared memory at {memory_blocks}"
     return _exchange(op.name, first, second, fix)
 
 
 _CHECKS: dict[OpDef, Callable[[Op], None]] = {
     async_copy.global_to_shared: _access,
+    **dict.fromkeys(BY_RANK, _access),
     tensor_memory.load: _tensor_access,
     tensor_memory.store: _tensor_access,
     tcgen05.copy: _tensor_copy,

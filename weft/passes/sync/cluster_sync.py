@@ -26,6 +26,8 @@ from weft.ops import clc, cluster, mbarrier, tma
 def cluster_sync(func: Func) -> Func:
     """The function with cluster barriers; unchanged if no block accesses another block's memory."""
     blocks = func.attrs.num_ctas
+    if blocks == 1:
+        return func
     ops = list(func.body.ops)
     crossing = [number for number, op in enumerate(ops) if _crosses(op, blocks)]
     if not crossing:
@@ -65,11 +67,11 @@ def _reaches(op: Op, blocks: int) -> bool:
         assert handle is not None and isinstance(handle.type, SharedType)
         return receivers(handle.type.layout.to_linear(handle.type.shape), blocks) > 0
     if op.kind is clc.try_cancel:
-        return blocks > 1 and op.attrs["multicast"]
+        return bool(op.attrs["multicast"])
     if any(isinstance(value.type, TensorType) and value.type.layout.two_ctas for value in op.uses):
         # An MMA of two blocks (`.cta_group::2`) accesses the memory of both; threads access their own block's.
         return any(effect.by == "elected" for effect in op.effects)
-    return (blocks > 1 and reaches_blocks(op)) or any(effect.remote for effect in op.effects)
+    return reaches_blocks(op) or any(effect.remote for effect in op.effects)
 
 
 def _meets(ops: Sequence[Op]) -> bool:

@@ -31,6 +31,7 @@ from weft.sim.rules.shared import (
     mask_of,
     place_in,
     send,
+    shared_type,
     spread,
     tile_of,
     write_registers,
@@ -109,6 +110,38 @@ def _convert(task: Task, op: Op, x: Data, bar: Handle | None) -> Run:
     return (yield from gathered(task, op, x, linear_of(tile_of(op.operands[0])), op.attrs["first"]))
 
 
+# Accesses to the shared memory of another block by its rank (tile stage)
+
+
+def _block(task: Task, op: Op, handle: Handle, peer: Data) -> Block:
+    """The block of a rank. Raises OutOfBounds."""
+    task.demand(op, peer, "a rank")
+    rank = int(task.uniform(op, peer, "a rank").array)
+    check_rank(task, op, handle, rank)
+    return task.block.cluster.blocks[rank]
+
+
+@rule(cluster.load)
+def _load(task: Task, op: Op, handle: Handle, peer: Data) -> Data:
+    type, block = shared_type(op.operands[0]), _block(task, op, handle, peer)
+    place = places.place_of(task, type, handle, linear_of(tile_of(op.result)), reading=True)
+    return places.read(task, op, handle, place, type.element, block)
+
+
+@rule(cluster.store)
+def _store(task: Task, op: Op, handle: Handle, peer: Data, value: Data) -> None:
+    type, block = shared_type(op.operands[0]), _block(task, op, handle, peer)
+    place = places.place_of(task, type, handle, linear_of(tile_of(op.operands[2])), reading=False)
+    places.write_tile(task, op, handle, place, type.element, value, block)
+
+
+@rule(cluster.async_store)
+def _async_store(task: Task, op: Op, handle: Handle, peer: Data, value: Data, bar: Handle) -> None:
+    type, block = shared_type(op.operands[0]), _block(task, op, handle, peer)
+    place = places.place_of(task, type, handle, linear_of(tile_of(op.operands[2])), reading=False)
+    send(task, op, handle, place, type.element, value, bar, block)
+
+
 # Accesses to the shared memory of other blocks, per thread (lowered stage)
 
 
@@ -146,7 +179,7 @@ def _async_store_regs(
     task.demand(op, mask, "a mask")
     table = np.array(op.attrs["registers"])
     data = moved(per_thread(task, value, count_of(op.operand("value"))), lambda array: array[:, table])
-    for block, chosen in _by_block(task, ranks, mask_of(task, mask, elements.shape)):
+    for block, chosen in _by_block(task, op, handle, ranks, mask_of(task, mask, elements.shape)):
         place = replace(place_in(task, op, handle, elements, chosen), mine=chosen)
         send(task, op, handle, place, element_of(op.operands[0]), data, bar, block)
 
@@ -158,7 +191,7 @@ def _atomic_at(task: Task, op: Op, handle: Handle, index: Data, peer: Data, valu
     active = mask_of(task, mask, elements.shape)
 
     def where() -> Iterator[tuple[Block, Place]]:
-        for block, chosen in _by_block(task, ranks, active):
+        for block, chosen in _by_block(task, op, handle, ranks, active):
             yield block, replace(place_in(task, op, handle, elements, chosen), mine=chosen)
 
     return combine_all(
@@ -188,7 +221,7 @@ def _read(task: Task, op: Op, handle: Handle, elements: Array, ranks: Array) -> 
     out: Array = np.zeros(elements.shape, numpy_dtype(element))
     undefined: Array = np.zeros(elements.shape, bool)
     mark: Mark | None = None
-    for block, chosen in _by_block(task, ranks, active):
+    for block, chosen in _by_block(task, op, handle, ranks, active):
         found = places.read(task, op, handle, place_in(task, op, handle, elements, chosen), element, block)
         out[chosen] = found.array[chosen]
         if found.undefined is not None:
@@ -203,11 +236,27 @@ def _write(
     """Write each thread's registers `table` to `elements`, each in the block of its rank."""
     task.demand(op, mask, "a mask")
     active = mask_of(task, mask, elements.shape)
-    for block, chosen in _by_block(task, ranks, active):
+    for block, chosen in _by_block(task, op, handle, ranks, active):
         write_registers(task, op, handle, elements, chosen, value, table, block)
 
 
-def _by_block(task: Task, ranks: Array, active: Array) -> Iterator[tuple[Block, Array]]:
-    """Each accessed block, with the mask of the active accesses to it."""
+def check_rank(task: Task, op: Op, handle: Handle, rank: int) -> None:
+    """Check that the cluster has a block of this rank. Raises OutOfBounds."""
+    if not 0 <= rank < task.machine.blocks:
+        access = "writes" if any(effect.kind == "write" for effect in op.effects) else "reads"
+        raise task.fail(
+            hazard.PEER_RANK,
+            op,
+            block=task.rank,
+            access=access,
+            name=handle.memory.name,
+            rank=rank,
+            last=task.machine.blocks - 1,
+        )
+
+
+def _by_block(task: Task, op: Op, handle: Handle, ranks: Array, active: Array) -> Iterator[tuple[Block, Array]]:
+    """Each accessed block, with the mask of the active accesses to it. Raises OutOfBounds."""
     for rank in np.unique(ranks[active]).tolist():
+        check_rank(task, op, handle, rank)
         yield task.block.cluster.blocks[rank], active & (ranks == rank)

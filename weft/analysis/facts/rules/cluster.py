@@ -7,4 +7,6 @@ from weft.ir.core import OpDef
 from weft.ops import cluster
 
 RULES: dict[OpDef, Rule] = {cluster.convert: Rule(first, same)}
-NOTHING: dict[OpDef, str] = dict.fromkeys((cluster.load_regs, cluster.load_at, cluster.atomic_at), "what memory held")
+NOTHING: dict[OpDef, str] = dict.fromkeys(
+    (cluster.load, cluster.load_regs, cluster.load_at, cluster.atomic_at), "what memory held"
+)

@@ -17,8 +17,9 @@ from weft.language.nvidia.hopper.mma import (
 )
 from weft.language.partitions import named_barrier
 from weft.language.policies import CachePolicy, FractionalEvictionPolicy
-from weft.language.shared_memory import check_buffer, shared_memory_descriptor
+from weft.language.shared_memory import check_buffer, peer_memory, shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor
+from weft.ops import cluster as cluster_ops
 from weft.ops import shared, sync
 
 
@@ -47,7 +48,7 @@ def fence_async_global() -> None:
 
 
 @builtin
-def async_store(dst: shared_memory_descriptor, value: tensor, mbarrier: shared_memory_descriptor) -> None:
+def async_store(dst: shared_memory_descriptor | peer_memory, value: tensor, mbarrier: shared_memory_descriptor) -> None:
     """Start a store of a tile to shared memory (`st.async`), which completes its bytes on an mbarrier.
 
     `mbarrier.expect(bar, dst.nbytes_per_cta)` announces the bytes; the buffer holds the values once a wait for the phase has
@@ -56,7 +57,8 @@ def async_store(dst: shared_memory_descriptor, value: tensor, mbarrier: shared_m
 
     Elements that lie in the memory of other blocks of the cluster go there, and signal the mbarrier of that block: of a buffer
     of which each block has a copy, a block sends what it holds of `value` to all of them. What several blocks hold the first of
-    them sends, unless they part by their rank (`gl.block_rank_in_cluster`).
+    them sends, unless they part by their rank (`gl.block_rank_in_cluster`). With `buffer.peer(rank)` each block sends its part
+    to the block of that rank.
 
     Raises async-target, cluster-store, shared-store, shared-several-tiles, async-store-width, cluster-signal, and the errors of
     an invalid barrier or buffer.
@@ -64,10 +66,14 @@ def async_store(dst: shared_memory_descriptor, value: tensor, mbarrier: shared_m
     demand("async_store", "mbarriers that count bytes")
     if current().num_ctas == 1:
         raise fail(cluster_errors.STORE, what="async_store")
-    memory = check_buffer("async_store", dst)
+    memory = check_buffer("async_store", dst.memory if isinstance(dst, peer_memory) else dst)
     check_one_tile("async_store", memory)
     check_stored(value, memory)
-    apply_many(shared.async_store, (memory, value, check_own_barrier("async_store", mbarrier)))
+    bar = check_own_barrier("async_store", mbarrier)
+    if isinstance(dst, peer_memory):
+        apply_many(cluster_ops.async_store, (memory, dst.rank, value, bar))
+    else:
+        apply_many(shared.async_store, (memory, value, bar))
 
 
 __all__ = [

@@ -52,7 +52,7 @@ def places(lo: Lowering, access: VectorAccess) -> tuple[Value, Table, Table]:
     return lo.of_thread(access.lane_bases, access.warp_bases), xored, added if any(added) else ()
 
 
-def _slots(registers: tuple[Table, ...]) -> dict[int, int]:
+def slots(registers: tuple[Table, ...]) -> dict[int, int]:
     """The index of each loaded register in the loaded array."""
     return {register: i for i, register in enumerate(sorted(r for group in registers for r in group))}
 
@@ -91,7 +91,7 @@ def load(lo: Lowering, op: Op) -> None:
     found = plan(lo, handle, op.result, store=False)
     matrix = found.matrix if lo.target.has_ldmatrix else None
     access = matrix.rows if matrix else found.access
-    slot = _slots(access.registers)
+    slot = slots(access.registers)
     registers = tuple(tuple([slot[r] for r in group]) for group in access.registers)
     base, offsets, added = places(lo, access)
     memory = view(lo, handle)
@@ -142,7 +142,7 @@ def async_store(lo: Lowering, op: Op) -> None:
         _store_remote(lo, op, handle, value, bar)
         return
     access = plan(lo, handle, value, store=True).access
-    _check_sent(op, type_of(handle), access)
+    check_sent(op, type_of(handle), access)
     base, offsets, added = places(lo, access)
     lo.emit(
         shared.async_store_regs, view(lo, handle), base, lo.array(lo.form(value)), view(lo, bar),
@@ -151,7 +151,8 @@ def async_store(lo: Lowering, op: Op) -> None:
     )  # fmt: skip
 
 
-def _check_sent(op: Op, type: SharedType, access: VectorAccess) -> None:
+def check_sent(op: Op, type: SharedType, access: VectorAccess) -> None:
+    """Raises CompilationError (async-store-width)."""
     element = type.element
     if access.vec * element.itemsize < LEAST_SENT:
         least = LEAST_SENT // element.itemsize
@@ -181,7 +182,7 @@ def _spots(lo: Lowering, plan: RemoteAccess, copy: int = 0) -> tuple[Value, Valu
 
 def _load_remote(lo: Lowering, handle: Value, tile: Value) -> tuple[Array, Table]:
     plan = _remote(lo, handle, tile, store=False)
-    slot = _slots(plan.access.registers)
+    slot = slots(plan.access.registers)
     registers = tuple(tuple([slot[r] for r in group]) for group in plan.access.registers)
     base, peer, each = _spots(lo, plan)
     value = lo.emit(
@@ -196,7 +197,7 @@ def _store_remote(lo: Lowering, op: Op, handle: Value, tile: Value, bar: Value |
     plan = _remote(lo, handle, tile, store=True)
     kind, signals = (cluster.store_regs, ()) if bar is None else (cluster.async_store_regs, (view(lo, bar),))
     if bar is not None:
-        _check_sent(op, type_of(handle), plan.access)
+        check_sent(op, type_of(handle), plan.access)
     data, mask = lo.array(lo.form(tile)), active(lo, plan.access, plan.homes.block_bits)
     for copy in plan.copies:
         base, peer, each = _spots(lo, plan, copy)
