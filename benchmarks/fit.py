@@ -30,7 +30,7 @@ from weft.kernels.machines import HOPPER, Rates  # noqa: E402
 from weft.kernels.operands import Matrix  # noqa: E402
 from weft.runtime.arguments import HOST  # noqa: E402
 
-FITTED = ("products", "memory", "cache", "latency", "tile", "stored", "launch", "uneven")
+FITTED = ("products", "memory", "cache", "latency", "tile", "stored", "launch", "copied")
 """The rates that are fitted, and the cycles of an empty launch, which no choice depends on."""
 START = 4000.0
 
@@ -117,7 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     shapes = [members for file in given.records for members in load(file)]
     begin = [log(START), *(log(max(getattr(HOPPER.rates, name), 1e-2)) for name in FITTED)]
-    found = least_squares(residuals, begin, args=(shapes,), loss="soft_l1", f_scale=0.1, diff_step=1e-3)
+    bounds = ([value - log(6) for value in begin], [value + log(6) for value in begin])
+    found = least_squares(residuals, begin, args=(shapes,), bounds=bounds, loss="soft_l1", f_scale=0.1, diff_step=1e-3)
     rates = rates_at(found.x)
     print(f"start {exp(found.x[0]):.0f}", *(f"{name}={getattr(rates, name):.4g}" for name in FITTED))
     for name, files in (("fitted", given.records), ("judged", given.judge)):

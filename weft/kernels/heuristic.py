@@ -33,6 +33,10 @@ from weft.kernels.tuned import tuned
 
 MOST_SPLITS = 32
 MOST_STAGES = 16
+OUTSIDE = 2
+"""What a row out of bounds takes TMA, in rows."""
+BLEND = 3.0
+"""How far parts that run side by side hide one another: the exponent of the norm that combines them (infinity: the maximum)."""
 PARTIAL_BYTES = 4
 """Size of an element of the partial results of split-K."""
 LEAST_BLOCKS = 4
@@ -109,7 +113,8 @@ def candidates(problem: Problem) -> Iterator[MatmulConfig]:
 def _orientations(problem: Problem) -> tuple[bool, ...]:
     """Whether to compute the output or its transpose: both where the operands' roles matter. Few rows are better columns, of
     which an MMA can have fewer; and an operand that TMA reads slowly is better the one with the smaller block."""
-    if problem.m < problem.machine.rows < problem.n or problem.slow_a != problem.slow_b:
+    few = problem.m < WIDTHS[0] < problem.n and problem.machine is HOPPER
+    if few or problem.m < problem.machine.rows < problem.n or problem.slow_a != problem.slow_b:
         return False, True
     return (False,)
 
@@ -212,7 +217,7 @@ def residents(config: MatmulConfig, itemsize: int, out_itemsize: int) -> int:
 class Cycles:
     """The modelled parts of a product's time, in cycles of a multiprocessor.
 
-    Of the first four, which run side by side, the slowest counts: `tensor`: MMAs. `shared`: shared memory that MMAs read.
+    The first four run side by side, so the slowest counts most: `tensor`: MMAs. `shared`: shared memory that MMAs read.
     `loads`: operands from L2, or copied by warps. `memory`: every byte from DRAM once. `ends`: what nothing overlaps, the fill
     of the pipeline and the epilogue. `passes`: reduction of split-K and packing. `lag`: of the slowest program."""
 
@@ -227,7 +232,8 @@ class Cycles:
     @property
     def total(self) -> float:
         """The whole product."""
-        return (max(self.tensor, self.shared, self.loads, self.memory) + self.ends) * (1 + self.lag) + self.passes
+        side_by_side = sum(part**BLEND for part in (self.tensor, self.shared, self.loads, self.memory)) ** (1 / BLEND)
+        return (side_by_side + self.ends) * (1 + self.lag) + self.passes
 
 
 def cost(problem: Problem, config: MatmulConfig) -> float:
@@ -243,10 +249,11 @@ def cycles(problem: Problem, config: MatmulConfig) -> Cycles:
     depth = blocks_of(seen, config) * config.block_k
     resident = min(residents(config, size, problem.stored_by(config)), -(-tiles // problem.programs))
     waves = -(-tiles // (problem.programs * resident))
-    rate = min(rates.cache, resident * config.stages * held * config.block_k * size / rates.latency)
     slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (False, False)
-    # TMA does not read out-of-bounds rows. Each CTA of a cluster loads its part of the block of b.
-    rows = min(config.block_m, seen.m) * (1 + slow_a) + min(config.block_n // config.cluster, seen.n) * (1 + slow_b)
+    # Each CTA of a cluster loads its part of the block of b.
+    rows = _rows_loaded(config.block_m, seen.m, slow_a) + _rows_loaded(config.block_n // config.cluster, seen.n, slow_b)
+    flying = min(config.block_m, seen.m) + min(config.columns_held, seen.n)
+    rate = min(rates.cache, resident * config.stages * flying * config.block_k * size / rates.latency)
     loads = rows * size / rate
     if not (seen.described or config.pack):
         loads = max(loads, held * rates.copied * size / seen.unit)
@@ -277,3 +284,10 @@ def cycles(problem: Problem, config: MatmulConfig) -> Cycles:
         passes=passes,
         lag=rates.uneven if waves > 1 and config.variant != "tcgen05_clc" else 0.0,
     )
+
+
+def _rows_loaded(block: int, extent: int, slow: bool) -> int:
+    """Rows of a block in units of what TMA needs for a row. Rows out of bounds are not read, but filling them takes longer than
+    reading would (seen on an H200, with 3 and 24 rows of 64)."""
+    inside = min(block, extent)
+    return inside * (1 + slow) + OUTSIDE * (block - inside)

@@ -1,14 +1,14 @@
 """GPU generations for matmul: available variants, operand layouts of the tensor cores, and rates for the cost model.
 
-Rates are per multiprocessor and cycle. Hopper's were measured on an H200. Blackwell's were not: they are a B200's public
-figures (NVIDIA Blackwell architecture technical brief: 2.25 PFLOP/s of dense fp16, 8 TB/s of memory, 148 multiprocessors, at
-about 1.85 GHz), with the MMA rate reduced to the share of peak that Hopper reaches. Unpublished rates are assumed to be
-Hopper's, and the imbalance between programs is a guess.
+Rates are per multiprocessor and cycle. Hopper's are fitted to times of some hundred configurations on random shapes on an H200
+(`benchmarks/fit.py`). Blackwell's were not measured: they are a B200's public figures (NVIDIA Blackwell architecture technical
+brief: 2.25 PFLOP/s of dense fp16, 8 TB/s of memory, 148 multiprocessors, at about 1.85 GHz), with the MMA rate reduced to the
+share of peak that Hopper reaches. Unpublished rates are assumed to be Hopper's, and the imbalance between programs is a guess.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from weft import targets
 from weft.kernels.config import HOPPER_VARIANTS, TENSOR_ROWS, TENSOR_VARIANTS, TRANSPOSABLE
@@ -34,10 +34,10 @@ class Rates:
     cache: float
     shared: float = 128.0
     latency: int = 1100
-    tile: int = 900
-    stored: int = 40
-    launch: int = 3500
-    copied: float = 0.15
+    tile: int = 1100
+    stored: int = 16
+    launch: int = 5100
+    copied: float = 0.17
     uneven: float = 0.0
 
 
@@ -59,11 +59,11 @@ class Machine:
     rates: Rates
 
 
-HOPPER = Machine("wgmma", HOPPER_VARIANTS, "cooperative", 64, TRANSPOSABLE, True, 132, Rates(1650, 20.0, 57.0))
+HOPPER = Machine("wgmma", HOPPER_VARIANTS, "cooperative", 64, TRANSPOSABLE, True, 132, Rates(1840, 14.5, 57.0))
 BLACKWELL = Machine(
     "tcgen05.mma", TENSOR_VARIANTS, "tcgen05", TENSOR_ROWS, (1, 2), False, 148,
-    # 3300 of a peak of 4096 multiply-adds: the same share as Hopper's 1650 of 2048.
-    replace(HOPPER.rates, products=3300, memory=29.0, cache=48.0, uneven=0.02),
+    # 3300 of a peak of 4096 multiply-adds: the share that large products reach on Hopper.
+    Rates(3300, 29.0, 48.0, tile=900, stored=40, launch=3500, uneven=0.02),
 )  # fmt: skip
 
 
