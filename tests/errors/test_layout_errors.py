@@ -122,7 +122,7 @@ MISTAKES = [
     ("layout-bases", "[1, 0]", lambda: linear(reg_bases=[[1, 0]])),
     ("layout-bases", "[0]", lambda: SharedLinearLayout([[0, 1], [0]])),
     ("layout-lane-count", "4 bases", lambda: linear(lane_bases=LANES[:4])),
-    ("layout-linear-shape", "[32]", lambda: linear().to_linear([64])),
+    ("layout-linear-shape", "[32]", lambda: linear(lane_bases=[[17], [2], [4], [8], [16]]).to_linear([16])),
     ("layout-linear-shape", "[4]", lambda: SharedLinearLayout([[1], [2]]).to_linear([8])),
     ("layout-swizzle-width", "16", lambda: NVMMASharedLayout(16, 16)),
     ("layout-element-bits", "12", lambda: NVMMASharedLayout(128, 12)),

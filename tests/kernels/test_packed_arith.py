@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from tests.conftest import Device
-from tests.kernels.harness import NUMPY, poison, random, same
+from tests.kernels.harness import NUMPY, frozen, poison, random, same
 from tests.language.support import building
 from weft import language as gl
 from weft.errors import CompilationError
@@ -73,3 +73,41 @@ def test_types_without_pairs(call, texts):
         call(kernel)
     assert caught.value.code == "language-packed-type"
     assert all(text in str(caught.value) for text in texts)
+
+
+@weft.jit
+def pairwise(a, b, c, d):
+    parent: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [1, gl.num_warps()], [1, 0])
+    lanes = gl.arange(0, 2, gl.SliceLayout(0, parent))
+    return gl.split(add2(gl.where(lanes == 0, a, b), gl.where(lanes == 0, c, d)))
+
+
+@weft.jit
+def shuffled(a, b, c, d):
+    """Through every operation on tiles that a function of scalars may have: the larger of each, in pairs made by hand."""
+    layout: gl.constexpr = gl.BlockedLayout([2, 1], [32, 1], [gl.num_warps(), 1], [0, 1])
+    rows = gl.arange(0, 2, gl.SliceLayout(1, layout))
+    left, right = gl.where(rows > 0, b, a), gl.where(rows > 0, d, c)
+    both = gl.join(left, right).permute(1, 0)
+    x, y = gl.split(gl.permute(both.reshape([2, 2]), 1, 0))
+    first, second = gl.split(gl.maximum(x, y))
+    return first, second
+
+
+@weft.jit
+def joint_reduction(out_a, out_b, x, combine: gl.constexpr, layout: gl.constexpr):
+    i, j = gl.arange(0, 16, gl.SliceLayout(1, layout)), gl.arange(0, 64, gl.SliceLayout(0, layout))
+    at = i[:, None] * 64 + j[None, :]
+    a, b = gl.reduce((gl.load(x + at), gl.load(x + 1024 + at)), axis=1, combine_fn=combine)
+    gl.store(out_a + i, a)
+    gl.store(out_b + i, b)
+
+
+def test_tiles_in_a_combine_function_are_each_threads_own(run, rng):
+    layout = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    x = frozen(rng.integers(-8, 8, (2, 16, 64)).astype(np.float32))
+    for combine, want in ((pairwise, x.sum(2)), (shuffled, x.max(2))):
+        out_a, out_b = poison(16, np.float32), poison(16, np.float32)
+        run(joint_reduction, 1, out_a, out_b, x.reshape(-1), combine, layout)
+        same(out_a, want[0])
+        same(out_b, want[1])

@@ -50,6 +50,6 @@ def _expression(op: Op, operands: list[int]) -> Hashable:
             attrs["predicate"], operands = MIRRORED[predicate], operands[::-1]
         elif predicate in ("eq", "ne"):
             operands = sorted(operands)
-    elif op.kind.laws.commutes:
+    elif op.kind.laws.commutes or (op.kind is arith.packed and attrs["kind"] != "sub"):
         operands = [*sorted(operands[:2]), *operands[2:]]
     return op.kind.name, repr(sorted(attrs.items())), tuple(operands)

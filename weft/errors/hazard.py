@@ -349,8 +349,8 @@ BARRIER_INVALIDATED = row(
 BARRIER_BUSY = row(
     "hazard-barrier-invalidated-early",
     BarrierInvalidated,
-    "program {program}: {name} is invalidated while a copy will still signal it",
-    "wait for the phase that the copy completes before mbarrier.invalidate(bar)",
+    "program {program}: {name} is invalidated while a {what} will still signal it",
+    "wait for the phase that the {what} completes before mbarrier.invalidate(bar)",
 )
 BARRIER_REINITIALISED = row(
     "hazard-barrier-reinitialised",

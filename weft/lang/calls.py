@@ -28,6 +28,7 @@ from weft.language.handles import memory_handle
 from weft.language.marks import is_builtin, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue
 from weft.language.tree import fields_of, flatten
+from weft.layout.distributed.layouts import EditedLinearLayout
 
 _SHOW_OR_ORDER = frozenset({str, repr, format, hash, sorted, min, max, round, pow, divmod, set, frozenset, dict})
 """Functions whose result depends on an object's text, order or hash, which by default derive from its address."""
@@ -200,7 +201,8 @@ def _demand_constants(function: Any, args: Sequence[Any], kwargs: Mapping[str, A
 def _guarded(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call the author's Python at compile time. An exception that it raises is reported at the kernel's line."""
     try:
-        return unwrap(function(*args, **kwargs))
+        found = unwrap(function(*args, **kwargs))
+        return found.settled() if isinstance(found, EditedLinearLayout) else found
     except UserError:
         raise
     except Exception as error:

@@ -24,6 +24,7 @@ from weft.language.marks import builtin, is_builtin, jit_of
 from weft.language.promote import convert
 from weft.language.runtime_value import describe
 from weft.language.tensor import apply_many, tensor
+from weft.language.unrolled import unrolled
 from weft.layout import SliceLayout
 from weft.ops import control, tile
 
@@ -146,7 +147,7 @@ def combine_region(what: str, values: Sequence[tensor], combine: Combine) -> Reg
             raise fail(errors.TILE_COMBINE_COUNT, what=what, got=len(outputs), want=len(values))
         checked = [_combined(what, out, value) for out, value in zip(outputs, values, strict=True)]
         builder.emit(control.yield_, *(value.handle for value in checked))
-    return body.done
+    return unrolled(builder, body.done)
 
 
 def parts_of(result: Any) -> tuple[Any, ...]:

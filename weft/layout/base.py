@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache, lru_cache
 from math import prod
 from operator import index
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 from weft.errors import fail
 from weft.errors import layout as errors
@@ -160,6 +160,30 @@ def ints(values: Any, what: str = "a list of a layout") -> tuple[int, ...]:
 def vectors(values: Iterable[Any]) -> tuple[tuple[int, ...], ...]:
     """Coordinate vectors as tuples."""
     return tuple(ints(vector, "a vector of a layout") for vector in values)
+
+
+class Listed(tuple[Any, ...]):
+    """A tuple that equals a list of the same items and can be added to one: Gluon's layouts have lists, and code compares and
+    extends them."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return tuple.__eq__(self, tuple(cast("list[Any]", other)) if isinstance(other, list) else other)
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
+    def __add__(self, other: Any) -> Listed:
+        return Listed((*self, *other))
+
+    def __radd__(self, other: Any) -> Listed:
+        return Listed((*other, *self))
+
+
+def listed(vectors: Iterable[Iterable[int]]) -> Listed:
+    """Vectors that compare with lists."""
+    return Listed(map(Listed, vectors))
 
 
 def shortened(value: object) -> str:

@@ -243,7 +243,7 @@ def packed(x: Value, y: Value, kind: Packed) -> Type:
     return same_type(x, y)
 
 
-@op("arith.packed_fma", elementwise=True)
+@op("arith.packed_fma", elementwise=True, laws=Laws(commutes=True))
 def packed_fma(x: Value, y: Value, z: Value) -> Type:
     """`fma`, two elements per instruction where the target has it."""
     _packable(x)

@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+import weft
 from tests.layout.strategies import blocked, shapes, tiles
+from weft import language as gl
 from weft import layout as layouts
+from weft.errors import LayoutError
 from weft.layout import (
     AutoLayout,
     BlockedLayout,
@@ -343,3 +346,70 @@ def test_accumulators_of_turing_are_those_of_ampere():
     assert turing.to_linear([64, 32]) is ampere.to_linear([64, 32])
     operands = (DotOperandLayout(1, layout, 2).to_linear([32, 32]) for layout in (turing, ampere))
     assert next(operands) is next(operands)
+
+
+LANES2 = [[0, 1], [0, 2], [0, 4], [1, 0], [2, 0]]
+
+
+def test_a_linear_layout_repeats_over_a_larger_tile_and_is_cut_for_a_smaller_one():
+    layout = DistributedLinearLayout([[4, 0]], LANES2, [[8, 0]], [], [16, 8])
+    larger = layout.to_linear([32, 32])
+    assert larger.bases("register") == ((4, 0), (16, 0), (0, 8), (0, 16)), "first where the registers move"
+    assert larger.bases("lane") == tuple(map(tuple, LANES2))
+    assert larger.is_surjective
+    smaller = layout.to_linear([4, 4])
+    assert smaller.bases("register") == ()
+    assert smaller.bases("lane") == ((0, 1), (0, 2), (0, 0), (1, 0), (2, 0))
+    assert smaller.bases("warp") == ((0, 0),)
+    assert layout.to_linear([4, 16]).bases("register") == ((0, 8),)
+
+
+def test_bases_are_lists_to_code_that_compares_and_extends_them():
+    layout = DistributedLinearLayout([[4, 0]], LANES2, [[8, 0]], [], [16, 8])
+    assert layout.reg_bases == [[4, 0]] == layout.reg_bases
+    assert layout.reg_bases[0] == [4, 0]
+    assert [4, 0] in layout.reg_bases
+    assert layout.reg_bases != [[4, 1]]
+    more = [[16, 0]]
+    assert layout.reg_bases + more == [[4, 0], [16, 0]]
+    assert more + layout.reg_bases == [[16, 0], [4, 0]]
+    assert hash(layout.reg_bases) == hash(((4, 0),))
+
+
+def test_a_deep_copy_of_a_linear_layout_may_be_edited():
+    layout = DistributedLinearLayout([[4, 0]], LANES2, [[8, 0]], [], [16, 8])
+    edited = copy.deepcopy(layout)
+    assert (edited, hash(edited), repr(edited)) == (layout, hash(layout), repr(layout))
+    assert layout == edited
+    edited.reg_bases[0], edited.warp_bases[0] = edited.warp_bases[0], edited.reg_bases[0]
+    other = DistributedLinearLayout([[8, 0]], LANES2, [[4, 0]], [], [16, 8])
+    assert edited != layout
+    assert edited == other == edited.settled()
+    assert edited.to_linear([16, 8]) is other.to_linear([16, 8])
+    assert pickle.loads(pickle.dumps(edited)) == other  # noqa: S301 - its own bytes
+    assert SliceLayout(0, edited).to_linear([8]) == SliceLayout(0, other).to_linear([8])
+    edited.warp_bases[0] = [8, 0]
+    with pytest.raises(LayoutError):
+        edited.to_linear([16, 8])
+
+
+def test_a_kernel_takes_an_edited_layout():
+    @gl.constexpr_function
+    def swapped(layout):
+        edited = copy.deepcopy(layout)
+        edited.reg_bases[0], edited.warp_bases[0] = edited.warp_bases[0], edited.reg_bases[0]
+        return edited
+
+    @weft.jit
+    def doubled(out, x, layout: gl.constexpr):
+        other: gl.constexpr = swapped(layout)
+        i, j = gl.arange(0, 16, gl.SliceLayout(1, layout)), gl.arange(0, 8, gl.SliceLayout(0, layout))
+        at = i[:, None] * 8 + j[None, :]
+        tile = gl.convert_layout(gl.load(x + at), other)
+        gl.static_assert(tile.type.layout == other)
+        gl.store(out + gl.convert_layout(at, other), tile * 2)
+
+    x, out = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    layout = DistributedLinearLayout([[4, 0]], LANES2, [[8, 0]], [], [16, 8])
+    doubled[1](out, x, copy.deepcopy(layout), num_warps=2)
+    assert np.array_equal(out, 2 * x)

@@ -153,15 +153,26 @@ def test_a_parity_means_the_last_phase_or_the_next(known, parity, phase):
 
 def test_after_invalidate():
     bar = make()
-    bar.invalidate(op(4))
+    bar.invalidate(op(4), Clock(0))
     with pytest.raises(hazard.BarrierInvalidated) as caught:
         bar.usable(op(5), 0)
     assert caught.value.code == "hazard-barrier-invalidated"
     busy, clock = make(), Clock(0)
     busy.bring(op(3), clock, 8, flight([], "a"))
     with pytest.raises(hazard.BarrierInvalidated) as caught:
-        busy.invalidate(op(4))
+        busy.invalidate(op(4), clock)
     assert caught.value.code == "hazard-barrier-invalidated-early"
+
+
+def test_a_commit_has_arrived_when_its_operations_are_known_to_be_complete():
+    bar, clock, pipe = make(2), Clock(0), 77
+    bar.arrive_behind(op(3), clock, {pipe: 4}, flight([], "commit"))
+    with pytest.raises(hazard.BarrierInvalidated) as caught:
+        bar.invalidate(op(4), clock)
+    assert caught.value.code == "hazard-barrier-invalidated-early"
+    clock.known[pipe] = 4  # A later commit has been waited for.
+    bar.invalidate(op(4), clock)
+    assert bar.invalidated is not None
 
 
 def test_what_a_phase_lacks():

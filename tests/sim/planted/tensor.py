@@ -106,6 +106,33 @@ plant(commits_too_early, "hazard-tensor-in-flight", launch=squares(2, ACC), targ
 
 
 @weft.jit
+def invalidated_before_a_commit_arrives(src, out, layout: gl.constexpr, FIXED: gl.constexpr):
+    a = gl.allocate_shared_memory(src.dtype, [2, *src.block_shape], src.layout)
+    acc = allocate_tensor_memory(gl.float32, [128, 128], layout)
+    bars = bars_of(4)
+    full = bars.index(0)
+    mbarrier.expect(full, 2 * src.block_type.nbytes)
+    for i in gl.static_range(2):
+        tma.async_load(src, [i * 128, 0], full, a.index(i))
+    mbarrier.wait(full, 0)
+    for i in gl.static_range(2):
+        tcgen05_mma(a.index(i), a.index(i).permute((1, 0)), acc, use_acc=i > 0)
+        tcgen05_commit(bars.index(1 + i))
+    # The second commit is complete: so are the operations before the first.
+    mbarrier.wait(bars.index(2), 0)
+    if not FIXED:
+        # BUG: nobody waits for this commit, nor for one behind it.
+        tcgen05_mma(a.index(0), a.index(0).permute((1, 0)), acc, use_acc=False)
+        tcgen05_commit(bars.index(3))  # EARLIER
+    mbarrier.invalidate(bars.index(1))
+    mbarrier.invalidate(bars.index(3))  # HERE
+    keep(out, acc.load())
+
+
+plant(invalidated_before_a_commit_arrives, "hazard-barrier-invalidated-early", launch=squares(2, ACC), target="sm_100a")
+
+
+@weft.jit
 def commit_to_another(src, out, layout: gl.constexpr, FIXED: gl.constexpr):
     a = gl.allocate_shared_memory(src.dtype, src.block_shape, src.layout)
     acc = allocate_tensor_memory(gl.float32, [128, 128], layout)

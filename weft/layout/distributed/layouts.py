@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from weft.errors import fail
 from weft.errors import layout as errors
@@ -28,6 +28,7 @@ from weft.layout.base import (
     check_tile_shape,
     cover,
     ints,
+    listed,
     tile_dims,
     unresolved,
     vectors,
@@ -232,8 +233,9 @@ def check_slices(layout: DistributedLayout, rank: int) -> None:
 class DistributedLinearLayout(DistributedLayout):
     """A linear layout spelled by its bases: per register, lane, warp and block bit the coordinates it moves to.
 
-    `shape` is the tile's; every element must be reached. The layout also fits a tile that has size 1 where `shape` is larger;
-    registers that would only repeat elements are then dropped.
+    `shape` is the tile's; every element must be reached. A larger tile repeats the layout in more registers, first along the
+    dimension that the first registers move along. In a smaller one bases beyond it are zero, and registers that would only
+    repeat elements are dropped. A deep copy has lists for bases, which code may edit before the layout is used.
     """
 
     reg_bases: Sequence[Sequence[int]]
@@ -255,6 +257,8 @@ class DistributedLinearLayout(DistributedLayout):
             raise fail(errors.LANE_COUNT, got=got, need=need, size=WARP_SIZE)
         check_onto(_distributed(dict(zip(IN_DIMS, bases.values(), strict=True)), shape))
         self._freeze(**bases, shape=shape)
+        for field, vectors_of in bases.items():
+            object.__setattr__(self, field, listed(vectors_of))
 
     @property
     def rank(self) -> int:
@@ -276,18 +280,67 @@ class DistributedLinearLayout(DistributedLayout):
         return len(shape) == self.rank and all(n in (1, own) for n, own in zip(shape, self.shape, strict=True))
 
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
-        """The layout over a tile of this shape."""
-        if not self.accepts(shape):
-            raise fail(errors.LINEAR_SHAPE, layout=self, own=list(self.shape), shape=list(shape))
+        """The layout over a tile of this shape. Raises LayoutError (layout-linear-shape) if it reaches not every element."""
         own = (self.reg_bases, self.lane_bases, self.warp_bases, self.block_bases)
         if shape == self.shape:
             return _distributed(dict(zip(IN_DIMS, own, strict=True)), shape)
-        cut = [[[v & (n - 1) for v, n in zip(basis, shape, strict=True)] for basis in bases] for bases in own]
-        return _distributed(dict(zip(IN_DIMS, cut, strict=True)), shape).remove_zero_bases("register")
+        cut = [[[v if v < n else 0 for v, n in zip(basis, shape, strict=True)] for basis in bases] for bases in own]
+        cut[0] = [basis for basis in cut[0] if any(basis)] + self._repeats(shape)
+        found = _distributed(dict(zip(IN_DIMS, cut, strict=True)), shape)
+        if not found.is_surjective:
+            raise fail(errors.LINEAR_SHAPE, layout=self, own=list(self.shape), shape=list(shape))
+        return found
+
+    def _repeats(self, shape: tuple[int, ...]) -> list[list[int]]:
+        """The register bases by which the layout repeats over a larger shape."""
+        moved = [d for basis in self.reg_bases for d, step in enumerate(basis) if step]
+        order = dict.fromkeys([*moved, *reversed(range(self.rank))])
+        bits = ((d, bit) for d in order for bit in range(log2(self.shape[d]), log2(shape[d])))
+        return [[(1 << bit) * (axis == d) for axis in range(self.rank)] for d, bit in bits]
+
+    def __deepcopy__(self, _: Any) -> DistributedLinearLayout:
+        return EditedLinearLayout.of(self)
 
     def copied(self, bits: int) -> DistributedLinearLayout:
         """With a zero vector for each bit."""
         return replace(self, block_bases=[[0] * self.rank] * bits)
+
+
+class EditedLinearLayout(DistributedLinearLayout):
+    """A deep copy of a linear layout. Its bases and shape are lists, as Gluon's are, and may be edited.
+
+    It compares and hashes as `settled`, the layout that it has become, which is what kernels take."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, layout: DistributedLinearLayout) -> EditedLinearLayout:
+        """A copy of a layout."""
+        made = object.__new__(cls)
+        for field in ("reg_bases", "lane_bases", "warp_bases", "block_bases"):
+            object.__setattr__(made, field, [list(basis) for basis in getattr(layout, field)])
+        object.__setattr__(made, "shape", list(layout.shape))
+        return made
+
+    def settled(self) -> DistributedLinearLayout:
+        """The layout with the present bases. Raises what `DistributedLinearLayout` raises."""
+        return DistributedLinearLayout(self.reg_bases, self.lane_bases, self.warp_bases, self.block_bases, self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        return self.settled() == (other.settled() if isinstance(other, EditedLinearLayout) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.settled())
+
+    def __repr__(self) -> str:
+        return repr(self.settled())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.settled().__reduce__()
+
+    def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
+        """The layout over a tile of this shape."""
+        return self.settled().resolve(shape)
 
 
 def check_num_warps(layout: DistributedLayout, num_warps: int, partition: str = "") -> None:

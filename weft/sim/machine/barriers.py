@@ -18,11 +18,13 @@ from weft.sim.memory.clocks import Clock, Counts, Released, join
 
 @dataclass(slots=True, eq=False)
 class Agent:
-    """An asynchronous operation in flight: the op, the function that moves its data, and the memory's name in reports."""
+    """An asynchronous operation in flight: the op, the function that moves its data, and the memory's name in reports. Whoever
+    knows the counts `done` knows that it has signalled its mbarrier."""
 
     op: Op
     move: Callable[[], None] | None
     name: str = ""
+    done: Counts = field(default_factory=dict[int, int])
 
     def finish(self) -> None:
         """Move the data, once."""
@@ -91,10 +93,15 @@ class Barrier:
         if self.invalidated is not None:
             raise self._report(hazard.BARRIER_INVALIDATED, op, self.invalidated, "it was invalidated here", slot=slot)
 
-    def invalidate(self, op: Op) -> None:
-        """`mbarrier.inval`. Raises BarrierInvalidated if an agent that signals the barrier is in flight."""
-        if self.flights:
-            raise self._report(hazard.BARRIER_BUSY, op, self.flights[0].op, "the copy was started here")
+    def invalidate(self, op: Op, clock: Clock) -> None:
+        """`mbarrier.inval`. Raises BarrierInvalidated if an agent may still signal the barrier.
+
+        The tensor core arrives for a commit when the operations before it are complete (PTX ISA, "tcgen05.commit"), which a
+        thread also knows that has waited for a later commit."""
+        for agent in self.flights:
+            if any(clock.known.get(c, 0) < count for c, count in agent.done.items()):
+                what = "commit" if agent.op.kind.family == "tcgen05" else "copy"
+                raise self._report(hazard.BARRIER_BUSY, op, agent.op, f"the {what} was started here", what=what)
         self.invalidated = op
 
     def idle(self, clock: Clock) -> bool:
@@ -157,6 +164,7 @@ class Barrier:
     def _pend_on(self, agent: Agent, done: Counts) -> None:
         """Make the phase pend on an agent, whose completion publishes the counts `done`."""
         self.flights.append(agent)
+        agent.done = done
         join(self.holding, done)
 
     def _check_arrivals(self, op: Op, clock: Clock, count: int) -> None:

@@ -142,7 +142,7 @@ def _invalidate(task: Task, op: Op, bar: Handle) -> None:
     if not _first(task, op):
         return
     barrier = barrier_at(task, op, bar)
-    barrier.invalidate(op)
+    barrier.invalidate(op, task.clock)
     _note(task, op, bar, ELECTED, writes=True, ending=barrier)
 
 
