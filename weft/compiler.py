@@ -18,15 +18,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from weft import simulation, targets
-from weft.errors import Loc, PerformanceWarning, fail
-from weft.errors.launch import NVRTC_SLOW, PDL_NEVER_WAITS
+from weft.errors import Loc, PerformanceWarning, Row, fail
+from weft.errors.launch import NVRTC_SERIALISED, NVRTC_SLOW, PDL_NEVER_WAITS
 from weft.ir import types
 from weft.ir.core import Func, walk
 from weft.ir.text import format_func
 from weft.loading import load_module
 from weft.locks import lazy
 from weft.runtime import cache as caches
-from weft.runtime import fingerprint, kept, manifest, nvrtc, paths, tensormap, views
+from weft.runtime import fingerprint, kept, manifest, nvrtc, paths, sass, tensormap, views
 from weft.runtime.arguments import HostBuffer, joined
 from weft.runtime.compiled import Binary, CompiledKernel, CompileRequest
 from weft.runtime.descriptor import Descriptor, HostMap, parts
@@ -36,6 +36,7 @@ from weft.runtime.toolchain import toolchain
 
 if TYPE_CHECKING:
     from weft import lang, sim
+    from weft.analysis.order import Departure
     from weft.sim.memory.launches import Dependence
 
 DTYPES: dict[str, types.DType] = {
@@ -142,6 +143,28 @@ class Stages:
 
         return sync_report(self.lowered, self.tile)
 
+    def departures(self, cubin: bytes) -> list[Departure]:
+        """Where the machine code departs from the order of the text (`weft.analysis.order`). Raises DeviceError without
+        nvdisasm."""
+        from weft.analysis.order import ANCHORS, Instruction, departures
+
+        if self.lowered.body.kinds.isdisjoint(ANCHORS):
+            return []
+        return departures(self.lowered, [Instruction(*each) for each in sass.instructions(cubin)])
+
+    @property
+    def complaints(self) -> list[str]:
+        """What ptxas says of wgmmas that it has to wait for at once (C7510, C7514 and their like)."""
+        from weft.ops import mma
+
+        return nvrtc.serialised(self.machine_code.log) if mma.wgmma in self.lowered.body.kinds else []
+
+    def order(self, cubin: bytes) -> str:
+        """The listing of departures and of what ptxas complains of."""
+        lines = [f"{self.lowered.loc}: {complaint}" for complaint in self.complaints]
+        lines += [f"{each.loc}: {each}" for each in self.departures(cubin)]
+        return "\n".join(lines) if lines else f"{self.name}: in the order of the text"
+
     @lazy
     def machine_code(self) -> nvrtc.CompiledCuda:
         """Cubin and PTX that NVRTC compiled from the CUDA text."""
@@ -149,6 +172,8 @@ class Stages:
         with self._timed(NVRTC):
             made = nvrtc.compile_cuda(text, name=self.name, arch=self.request.target)
         self._warn_of(self.seconds[NVRTC])
+        for complaint in nvrtc.serialised(made.log):
+            self._warn(NVRTC_SERIALISED, name=self.name, complaint=complaint)
         return made
 
     @contextmanager
@@ -159,9 +184,14 @@ class Stages:
 
     def _warn_of(self, seconds: float) -> None:
         """Warn, at the kernel's line, that NVRTC took long."""
+        if seconds > SLOW_S:
+            self._warn(NVRTC_SLOW, seconds=seconds, name=self.name, lines=self.cuda.count("\n"))
+
+    def _warn(self, row: Row, **values: Any) -> None:
+        """Warn at the kernel's line."""
         loc = self.lowered.loc
-        if seconds > SLOW_S and loc is not None:
-            warning = fail(NVRTC_SLOW, loc=loc, seconds=seconds, name=self.name, lines=self.cuda.count("\n"))
+        if loc is not None:
+            warning = fail(row, loc=loc, **values)
             assert isinstance(warning, PerformanceWarning)
             warnings.warn_explicit(warning, None, loc.file, loc.line)
 
@@ -249,6 +279,7 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
             "cuda": lambda: stages.cuda,
             "ptx": lambda: stages.machine_code.ptx,
             "sync": lambda: stages.sync,
+            "order": lambda: stages.order(kernel.binary.cubin),
         },
         binary=binary,
         reads=stages.reads if found is None or found.binary is None else found.reads,

@@ -82,7 +82,7 @@ def test_no_tool(monkeypatch):
 
 def test_a_cubin_that_is_none():
     try:
-        sass._tool()
+        sass._tool(tuple(sass._ARGUMENTS))
     except DeviceError as error:
         pytest.skip(str(error))
     with pytest.raises(DeviceError) as caught:

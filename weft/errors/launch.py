@@ -303,6 +303,13 @@ NVRTC_SLOW = row(
     "NVRTC took {seconds:.0f} s for {name}, whose CUDA text has {lines} lines",
     "its time grows faster than linearly: use range, a loop on the GPU, instead of static_range or repeated statements",
 )
+NVRTC_SERIALISED = row(
+    "nvrtc-serialised",
+    PerformanceWarning,
+    "in {name} ptxas waits for every MMA at once, so that nothing overlaps them: {complaint}",
+    "leave more registers (a smaller tile, more warps, no maxnreg=), and wait for MMAs before anything else touches the "
+    "registers of their accumulators and operands",
+)
 NVRTC_ARCHITECTURE = row(
     "nvrtc-architecture",
     DeviceError,

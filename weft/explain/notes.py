@@ -7,7 +7,7 @@ from typing import Literal
 
 from weft.errors import Loc
 
-Topic = Literal["sync", "conversion", "shared access", "global access", "own array"]
+Topic = Literal["sync", "conversion", "shared access", "global access", "own array", "machine code"]
 
 
 @dataclass(frozen=True, slots=True)

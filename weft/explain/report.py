@@ -12,7 +12,7 @@ from weft.analysis.blocks import reaches_blocks
 from weft.analysis.handles import Place, handles
 from weft.analysis.liveness import lifetimes, place
 from weft.analysis.tensor_handles import columns_of
-from weft.errors import Loc, UserError
+from weft.errors import DeviceError, Loc, UserError
 from weft.explain import widths
 from weft.explain.notes import Note, in_bytes
 from weft.ir.core import Func, Op, OpDef, Value, walk
@@ -126,6 +126,7 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
     found += [_thread_accesses(func)] if threads else []
     found += [] if problem else [widths.notes(stages, together=threads)]
     found += [_local_arrays(func)] if threads else []
+    found += [_order(lowered, kernel)] if compiled and not problem else []
     return KernelFacts(
         name=kernel.name,
         target=stages.target.name,
@@ -169,6 +170,20 @@ def _columns(func: Func) -> Iterator[Columns]:
 
 def _sync_notes(found: Iterable[Sync]) -> Iterator[Note]:
     return (Note("sync", sync.loc, str(sync), warning=not sync.needed) for sync in found)
+
+
+def _order(lowered: Func, kernel: CompiledKernel) -> Iterator[Note]:
+    """Where machine code departs from the order of the text, and what ptxas warns of."""
+    stages: compiler.Stages = kernel.front
+    for complaint in stages.complaints:
+        yield Note("machine code", lowered.loc, complaint, warning=True)
+    try:
+        departures = stages.departures(kernel.binary.cubin)
+    except DeviceError as error:
+        yield Note("machine code", lowered.loc, f"its order is not compared with the text's: {error.message}")
+        return
+    for each in departures:
+        yield Note("machine code", each.loc, str(each), warning=True)
 
 
 def _conversions(func: Func) -> Iterator[Note]:

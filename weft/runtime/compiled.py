@@ -92,7 +92,7 @@ class Binary:
     workspace: int = 0
 
 
-TextStage = Literal["ir", "lowered", "cuda", "ptx", "sass", "sync"]
+TextStage = Literal["ir", "lowered", "cuda", "ptx", "sass", "sync", "order"]
 
 
 class Stages(Mapping[str, "str | bytes"]):
@@ -155,8 +155,8 @@ class CompiledKernel:
     """A kernel compiled for one request. Its stages are computed on first use.
 
     Attributes: `request`, `name` (its symbol), `num_warps`, `block`, `threads`, `asm` (stage -> text: "ir", "cuda", "ptx",
-    "sass", "sync"; "cubin" is bytes), `reads` (values that the compilation read, see `weft.runtime.manifest`), `ran` (the
-    author's Python that the compilation called, with its arguments), and `report` of a simulated launch.
+    "sass", "sync", "order"; "cubin" is bytes), `reads` (values that the compilation read, see `weft.runtime.manifest`),
+    `ran` (the author's Python that the compilation called, with its arguments), and `report` of a simulated launch.
     """
 
     def __init__(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _DISTRIBUTIONS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_SERIALISED = re.compile(r"(\((C75\d\d)\) Potential Performance Loss: .*)")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _TOO_MUCH_SHARED = re.compile(r"uses too much shared data \((.*)\)")
 _ERROR_PLACE = re.compile(r"^(.+?)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
@@ -147,6 +148,15 @@ def _bytes(size: Any, read: Any, program: Any) -> bytes:
 
 def _text(size: Any, read: Any, program: Any) -> str:
     return _bytes(size, read, program).rstrip(b"\0 ").decode(errors="replace")
+
+
+def serialised(log: str) -> list[str]:
+    """What ptxas says of wgmmas that it serialises, each code once.
+
+    >>> serialised("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x")
+    ['(C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x']
+    """
+    return list({code: text for text, code in _SERIALISED.findall(log)}.values())
 
 
 def _ptx_of(nvrtc: ModuleType, source: str, name: str, arch: str) -> str:

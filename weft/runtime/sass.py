@@ -29,6 +29,8 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?P<text>.*?;)\s*/\* (?P<lo
 _ENCODING = re.compile(r"^\s*/\* (0x[0-9a-f]{16}) \*/")
 _LABEL = re.compile(r"^(\.L\w+:)")
 _FUNCTION = re.compile(r"^(?:\s*Function : (\S+)|\.text\.(\S+):)")
+_PLACE = re.compile(r'^\s*//## File "(.*)", line (\d+)\s*$')
+_NAMED = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(\S+)\s*([^;]*);")
 _NONE = 7
 
 
@@ -72,14 +74,36 @@ def disassemble(cubin: bytes) -> str:
 
     Raises DeviceError (device-no-disassembler, device-disassembler-failed).
     """
-    tool, path = _tool()
+    return "\n".join(annotate(_listing(cubin, tuple(_ARGUMENTS)))) + "\n"
+
+
+def _listing(cubin: bytes, tools: tuple[str, ...], *more: str) -> str:
+    """The output of the first of these tools that there is."""
+    tool, path = _tool(tools)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "kernel.cubin"
         file.write_bytes(cubin)
-        done = subprocess.run([path, *_ARGUMENTS[tool], str(file)], capture_output=True, text=True, check=False)
+        command = [path, *_ARGUMENTS[tool], *more, str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise fail(DISASSEMBLER_FAILED, tool=tool, reason=(done.stderr or done.stdout).strip())
-    return "\n".join(annotate(done.stdout)) + "\n"
+    return done.stdout
+
+
+def instructions(cubin: bytes) -> list[tuple[str, str, tuple[str, int] | None]]:
+    """The instructions of a cubin in order: name, operands, and the line of the source (`#line`) that each comes from.
+
+    Only nvdisasm prints lines. Raises DeviceError (device-no-disassembler, device-disassembler-failed).
+    """
+    found: list[tuple[str, str, tuple[str, int] | None]] = []
+    line: tuple[str, int] | None = None
+    for text in _listing(cubin, ("nvdisasm",), "--print-line-info-inline").splitlines():
+        if match := _PLACE.match(text):
+            # Of an inlined function the last comment names the line of the call.
+            line = (match[1], int(match[2]))
+        elif match := _NAMED.match(text):
+            found.append((match[1], match[2], line))
+    return found
 
 
 def annotate(listing: str) -> Iterator[str]:
@@ -101,8 +125,8 @@ def _tidy(text: str) -> str:
 
 
 @cache
-def _tool() -> tuple[str, str]:
-    for tool in _ARGUMENTS:
+def _tool(tools: tuple[str, ...]) -> tuple[str, str]:
+    for tool in tools:
         for directory in _directories():
             if found := shutil.which(tool, path=directory):
                 return tool, found

@@ -49,11 +49,11 @@ def dequantised(
 
 
 def compiled(
-    pendings: int = 1, step: int = 1, first: bool = False, many: int = 1, steps: object = "i32"
-) -> CompiledKernel:
-    arguments = (MockTensor("int8"), MockTensor("fp16"), MockTensor("fp32"), steps, pendings, step, first, many)
+    pendings: int = 1, step: int = 1, first: bool = False, many: int = 1, maxnreg: int | None = None
+) -> CompiledKernel:  # fmt: skip
+    arguments = (MockTensor("int8"), MockTensor("fp16"), MockTensor("fp32"), "i32", pendings, step, first, many)
     layout = warpgroup_mma_layout(gl.float16, [64, 64], 4)
-    return dequantised.warmup(*arguments, layout, num_warps=4, grid=1, target="sm_90a")
+    return dequantised.warmup(*arguments, layout, num_warps=4, maxnreg=maxnreg, grid=1, target="sm_90a")
 
 
 def loop(kernel: CompiledKernel) -> str:

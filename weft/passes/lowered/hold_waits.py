@@ -14,16 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.analysis.flow import LOOPS
+from weft.analysis.order import ENDS, works
 from weft.ir.core import Func, Op, Region, walk
-from weft.ir.types import RegsType
-from weft.ops import arith, mma, regs, sync
+from weft.ops import mma, sync
 
-# They emit no instructions of their own.
-_FREE = frozenset({arith.constant, regs.splat, regs.affine, regs.extract, mma.begin})
-_PRODUCTS = frozenset({mma.wgmma, mma.warpgroup_wait})
-# Before these a wait does not come anyway.
-_ENDS = _PRODUCTS | {sync.schedule_barrier, *LOOPS}
+_HOLDS = ENDS | {sync.schedule_barrier}
 
 
 def hold_waits(func: Func) -> Func:
@@ -50,16 +45,10 @@ def _work_before(ops: Sequence[Op]) -> Op | None:
     """The first operation on register arrays since the last wgmma or wait, if there is any, and nothing holds it already."""
     first: Op | None = None
     for op in reversed(ops):
-        if op.kind in _ENDS:
+        if op.kind in _HOLDS:
             break
-        first = next((inner for inner in (op, *(i for r in op.regions for i in walk(r))) if _works(inner)), first)
+        first = next((inner for inner in (op, *(i for r in op.regions for i in walk(r))) if works(inner)), first)
     return first
-
-
-def _works(op: Op) -> bool:
-    """Whether an operation computes, loads or stores register arrays."""
-    arrays = (isinstance(value.type, RegsType) for value in (*op.results, *op.uses))
-    return op.kind not in _FREE and op.kind not in _PRODUCTS and not op.kind.terminator and any(arrays)
 
 
 def _reason(work: Op) -> str:
