@@ -205,6 +205,24 @@ DESCRIPTOR_RANK = row(
     "a descriptor has 1 to 5 dimensions, but the tensor has shape {shape}",
     "merge dimensions with reshape, or describe one slice of the tensor",
 )
+RAGGED_RANK = row(
+    "ragged-rank",
+    LaunchError,
+    "a ragged descriptor is of an array of 2 or 3 dimensions and blocks of as many, but got shape {shape} and blocks {block}",
+    "merge dimensions with reshape; two of the 5 dimensions of a descriptor hold the slice",
+)
+RAGGED_DIM = row(
+    "ragged-dim",
+    LaunchError,
+    "dimension {dim} of an array of shape {shape} cannot be ragged",
+    "choose one before the last: slices are whole rows",
+)
+RAGGED_ROWS = row(
+    "ragged-rows",
+    LaunchError,
+    "dimension {dim} of an array of shape {shape} has more than {most} rows",
+    "describe parts of the array",
+)
 DESCRIPTOR_STRIDES = row(
     "descriptor-strides",
     LaunchError,

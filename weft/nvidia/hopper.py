@@ -34,7 +34,7 @@ reuses the address."""
 _new = object.__new__
 
 
-class _Element(NamedTuple):
+class Element(NamedTuple):
     """The part of an element type that layouts use."""
 
     primitive_bitwidth: int
@@ -119,7 +119,7 @@ class TensorDescriptor(HostDescriptor):
 
         array = argument.array
         if layout is None:
-            layout = NVMMASharedLayout.get_default_for(block_shape, _Element(8 * view.dtype.itemsize))
+            layout = NVMMASharedLayout.get_default_for(block_shape, Element(8 * view.dtype.itemsize))
         return _descriptor(
             array, _tensor_map(array, *of_view(view), block_shape, layout, padding, byte_offset=argument.byte_offset)
         )
