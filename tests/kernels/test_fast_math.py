@@ -99,7 +99,7 @@ def test_functions(run, rng, device, name):
         stated = (~np.isfinite(wide)) | ((wide >= low) & (wide <= high))
         largest = np.finfo(np.float32).max
         near_overflow = np.abs(wanted) > largest - 200 * np.spacing(largest)
-        small = (np.abs(wanted) < TINY * (1 + 2**-14)) & ~keeps
+        small = (np.abs(wanted) < TINY * (1 + 2**-14)) & (not keeps)
         right = np.abs(found - wanted) <= limit
         right |= (found == np.where(np.abs(wanted) > largest, np.copysign(np.inf, wanted), wanted)) | (
             np.isnan(found) & np.isnan(wanted)

@@ -47,8 +47,9 @@ def exp2_polynomial(x: Operand, degree: int = 3) -> tensor:
     # The sum is rounded to an integer, which its lowest bits hold.
     shifted = add(value, _TO_INTEGER)
     rest = sub(value, sub(shifted, _TO_INTEGER))
-    *others, found = _EXP2[degree]
-    for coefficient in (*reversed(others), 1.0):
+    highest, second, *others = reversed(_EXP2[degree])
+    found = fma(rest, highest, second)
+    for coefficient in (*others, 1.0):
         found = fma(found, rest, coefficient)
     integer = shift_left(apply(arith.bitcast, shifted, element=uint32), 23)
     return apply(arith.bitcast, add(apply(arith.bitcast, found, element=uint32), integer), element=float32)
