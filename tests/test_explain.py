@@ -54,6 +54,23 @@ y = np.zeros((8, 32), np.float32)
 fill[(1,)](TensorDescriptor.from_tensor(y, [8, 32], gl.NVMMASharedLayout.get_default_for([8, 32], gl.float32)))
 assert (y == 1).all()
 """
+PARTITIONS = """
+@weft.jit
+def first(y):
+    gl.store(y + gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])), 1.0)
+
+@weft.jit
+def idle():
+    gl.static_assert(gl.num_warps() == 1)
+
+@weft.jit
+def split(y):
+    gl.warp_specialize([(first, (y,)), (first, (y + 128,)), (idle, ())], [4, 1], [192, 24])
+
+y = np.zeros(256, np.float32)
+split[(1,)](y)
+assert (y == 1).all()
+"""
 
 
 @pytest.fixture
@@ -124,6 +141,20 @@ def test_registers_where_machine_code_is_made(script):
     assert facts.registers is not None
     assert 0 < facts.registers <= 255
     assert facts.spills == 0
+
+
+def test_warps_and_registers_of_partitions(script, capsys):
+    path = script(PARTITIONS)
+    (facts,) = explain_script(path).kernels
+    assert [(each.first_warp, each.num_warps, each.registers > 0) for each in facts.partitions] == [
+        (0, 4, True), (4, 4, True), (8, 1, True),
+    ]  # fmt: skip
+    assert main(["explain", str(path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"default partition: warps 0 to 3, \d+ registers a thread; worker 0: warps 4 to 7, 192 registers", text
+    )
+    assert "worker 1: warp 8, 24 registers a thread" in text
 
 
 def test_the_text(script, capsys):

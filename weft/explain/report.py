@@ -20,9 +20,11 @@ from weft.ir.types import DType, SharedType, TileType
 from weft.layout import SharedAccess, describe, plan_access, plan_conversion
 from weft.ops import shared, tensor_memory, thread, tile
 from weft.passes.sync.report import Sync, synchronisation
+from weft.passes.tile.partition_plan import plan_partitions
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.specialise import Constexpr
 from weft.script import run_script
+from weft.targets import Target
 
 LONGEST_CONSTANT = 24
 """Longer constants are not shown, in characters."""
@@ -47,6 +49,21 @@ class Columns:
     loc: Loc | None
     first: int
     columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The warps of a partition, and the registers of each of their threads (0: as compiled)."""
+
+    name: str
+    first_warp: int
+    num_warps: int
+    registers: int
+
+    def __str__(self) -> str:
+        last = self.first_warp + self.num_warps - 1
+        warps = f"warp {last}" if self.num_warps == 1 else f"warps {self.first_warp} to {last}"
+        return f"{self.name}: {warps}" + (f", {self.registers} registers a thread" if self.registers else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +104,7 @@ class KernelFacts:
     tensor_limit: int = 0
     num_ctas: int = 1
     portable: bool = True
+    partitions: tuple[Partition, ...] = ()
     times: Times = field(default=Times(0.0), compare=False)
 
 
@@ -145,6 +163,7 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         tensor_limit=stages.target.tensor_memory_columns,
         num_ctas=kernel.num_ctas,
         portable=kernel.num_ctas <= stages.target.portable_cluster,
+        partitions=tuple(_partitions(func, stages.target)),
         times=_times(stages),
     )
 
@@ -160,6 +179,13 @@ def _constants(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
         text = str(argument.value) if isinstance(argument, Constexpr) else ""
         if 0 < len(text) <= LONGEST_CONSTANT:
             yield name, text
+
+
+def _partitions(func: Func, target: Target) -> Iterator[Partition]:
+    plan = plan_partitions(func, target)
+    for number, role in enumerate(plan.roles if plan is not None else ()):
+        name = f"worker {number - 1}" if number else "default partition"
+        yield Partition(name, role.first_warp, role.num_warps, role.registers)
 
 
 def _columns(func: Func) -> Iterator[Columns]:

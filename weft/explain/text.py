@@ -35,6 +35,8 @@ def _show_kernel(facts: KernelFacts, console: Any) -> None:
     console.print(head, style="bold", markup=False)
     if facts.constants:
         console.print(f"  {', '.join(f'{name}={value}' for name, value in facts.constants)}", markup=False)
+    if facts.partitions:
+        console.print(f"  {'; '.join(map(str, facts.partitions))}", markup=False)
     if facts.problem:
         console.print(f"  cannot be lowered: {facts.problem}", style="red", markup=False)
     for loc, notes in _by_line(facts.notes):
