@@ -165,16 +165,33 @@ class Stages:
         lines += [f"{each.loc}: {each}" for each in self.departures(cubin)]
         return "\n".join(lines) if lines else f"{self.name}: in the order of the text"
 
-    @lazy
+    @property
+    def text(self) -> str:
+        """The CUDA text as it is compiled, which differs from `cuda` if registers spilled with its launch bounds."""
+        return self.compiled[0] if (self.lowered.attrs.min_blocks or 1) > 1 and nvrtc.available() else self.cuda
+
+    @property
     def machine_code(self) -> nvrtc.CompiledCuda:
         """Cubin and PTX that NVRTC compiled from the CUDA text."""
-        text = self.cuda
+        return self.compiled[1]
+
+    @lazy
+    def compiled(self) -> tuple[str, nvrtc.CompiledCuda]:
+        """The CUDA text and what NVRTC made of it. If registers spill with the number of blocks that `bound_blocks` chose, the
+        text asks for one block instead: the number is an estimate, and must cost nothing."""
+        text, blocks = self.cuda, self.lowered.attrs.min_blocks
         with self._timed(NVRTC):
             made = nvrtc.compile_cuda(text, name=self.name, arch=self.request.target)
+            if made.n_spills and blocks is not None and blocks > 1:
+                from weft import cuda
+
+                free = cuda.emit(self.lowered.with_attrs(min_blocks=1), self.target)
+                again = nvrtc.compile_cuda(free, name=self.name, arch=self.request.target)
+                text, made = (free, again) if again.n_spills < made.n_spills else (text, made)
         self._warn_of(self.seconds[NVRTC])
         for complaint in nvrtc.serialised(made.log):
             self._warn(NVRTC_SERIALISED, name=self.name, complaint=complaint)
-        return made
+        return text, made
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -276,7 +293,7 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
         stages={
             "ir": lambda: format_func(stages.tile),
             "lowered": lambda: format_func(stages.lowered),
-            "cuda": lambda: stages.cuda,
+            "cuda": lambda: stages.text,
             "ptx": lambda: stages.machine_code.ptx,
             "sync": lambda: stages.sync,
             "order": lambda: stages.order(kernel.binary.cubin),

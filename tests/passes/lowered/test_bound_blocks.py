@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft
+from benchmarks import twin
 from tests.cuda.matmuls import one_product
 from tests.support import lowered, tile_kernel
 from weft import language as gl
@@ -58,6 +59,24 @@ def test_all_loads_of_a_big_tile_are_in_flight_before_the_first_store():
     assert "__launch_bounds__(128, 3)" in kernel.asm["cuda"]
     assert re.findall(r"\b(LDG|STG)\b", kernel.asm["sass"]) == ["LDG"] * 32 + ["STG"] * 32
     assert kernel.n_spills == 0
+
+
+@pytest.mark.parametrize("follow", ["source", "destination"])
+def test_a_bound_makes_nothing_spill(follow):
+    """168 registers are too few for the copy by rows from rows to columns; then the text asks for one block."""
+    example, side, float32_ = twin.load("copy_opposite"), 16000, MockTensor("fp32")
+    layout = (
+        BlockedLayout([1, 1], [1, 32], [1, 4], [1, 0])
+        if follow == "source"
+        else BlockedLayout([1, 1], [32, 1], [4, 1], [0, 1])
+    )
+    numbers = (side, side, side, 1, 1, side, 128, 128)
+    kernel = example.copy_opposite.warmup(
+        float32_, float32_, *numbers, layout, layout, num_warps=4, grid=1, target="sm_90a"
+    )  # fmt: skip
+    assert kernel.n_spills == 0
+    assert ("__launch_bounds__(128, 1)" in kernel.asm["cuda"]) == (kernel.n_regs > 168)
+    assert kernel.front.machine_code.n_regs == kernel.n_regs
 
 
 def test_a_cap_on_registers_holds():

@@ -4,7 +4,9 @@
 
 Without that bound ptxas was seen to save registers: it issues some of a batch of loads, waits for them, and only then issues
 the rest. The pass estimates the peak register pressure of the function. The number of blocks is what fits in the SM's register
-file at that pressure with some to spare, and ptxas may use all registers that this number of blocks leaves to each.
+file at that pressure with some to spare, and ptxas may use all registers that this number of blocks leaves to each. Where that
+is too few all the same, the kernel is compiled again for one block (`weft.compiler`), so the bound makes nothing spill; with 1
+everywhere, ptxas takes more registers than a copy needs, and fewer blocks are resident.
 """
 
 from __future__ import annotations
