@@ -94,6 +94,30 @@ SCALE = row(
     "{name} is {got}, but it must be one number for the whole product or one for each of {want} {what}",
     "pass a number, or a contiguous float32 array of shape [1] or [{want}] on the device of a",
 )
+SCAN_ARRAY = row(
+    "kernels-scan-array",
+    LaunchError,
+    "cumsum sums the rows of a matrix or one vector of float32 or int32, but {name} is {got}",
+    "convert it, or reshape it to one or two dimensions",
+)
+SCAN_AXIS = row(
+    "kernels-scan-axis",
+    LaunchError,
+    "cumsum sums along the last axis, but axis is {got} for an array of shape {shape}",
+    "take axis=-1; for another axis pass a contiguous transpose",
+)
+SCAN_STRIDES = row(
+    "kernels-scan-strides",
+    LaunchError,
+    "rows of {name} are not contiguous: shape {shape}, strides {strides}",
+    "pass a contiguous copy, as of x.contiguous() or np.ascontiguousarray(x)",
+)
+SCAN_OUT = row(
+    "kernels-scan-out",
+    LaunchError,
+    "out is {got}, but the prefix sums are {want}",
+    "make out of that shape and type, or leave it out",
+)
 VARIANT = row("kernels-variant", LaunchError, "there is no variant {variant!r}", "take one of {known}")
 VARIANT_PATH = row(
     "kernels-variant-path",

@@ -1,4 +1,4 @@
-"""Ready-to-call kernels, written in weft: matmul on the tensor cores of Hopper and Blackwell, and the top k of rows.
+"""Ready-to-call kernels, written in weft: matmul on the tensor cores of Hopper and Blackwell, the top k of rows, prefix sums.
 
     from weft.kernels import matmul
     c = matmul(a, b)                      # configuration chosen by shapes, strides and types
@@ -6,6 +6,7 @@
     c = matmul(a8, b8.T, scale_a=s, scale_b=t, out_dtype=torch.bfloat16)
     c = matmul_scaled(a4, b4.T, a_scales, b_scales, format="nvfp4")
     values, indices = topk(x, 8)
+    s = cumsum(x)                         # prefix sums along the last axis, in one pass
 
 Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.specialised` (Hopper) or `tensor_memory` (Blackwell).
 """
@@ -13,9 +14,10 @@ Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.speci
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
 from weft.kernels.scaled import compile_scaled, matmul_scaled
+from weft.kernels.scan import cumsum
 from weft.kernels.selection import topk
 
 __all__ = [
-    "ORDERS", "VARIANTS", "MatmulConfig", "chosen_config", "compile_matmul", "compile_scaled", "matmul", "matmul_configs",
-    "matmul_scaled", "topk",
+    "ORDERS", "VARIANTS", "MatmulConfig", "chosen_config", "compile_matmul", "compile_scaled", "cumsum", "matmul",
+    "matmul_configs", "matmul_scaled", "topk",
 ]  # fmt: skip

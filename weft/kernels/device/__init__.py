@@ -11,6 +11,7 @@
     scaled         the same for block-scaled operands
     split_k        the reduction of split-K partial results
     packing        the copy of an operand into memory that TMA can read
+    scan           prefix sums in one pass, by decoupled look-back
 
 Besides run-time arguments each kernel takes one constexpr: a `weft.kernels.plan.Plan`, or a smaller one.
 """
