@@ -107,7 +107,7 @@ def _lines(name: str, value: Any) -> tuple[Lines, tuple[int, ...]]:
         raise fail(errors.SCAN_ARRAY, name=name, got=f"a {found.dtype} array of shape {list(shape)}")
     rows, length = (1, *shape)[-2:]
     pitch = int(strides[0]) if len(shape) == 2 else length
-    if (length > 1 and strides[-1] != 1) or (rows > 1 and pitch < length):
+    if rows and ((length > 1 and strides[-1] != 1) or (rows > 1 and pitch < length)):
         raise fail(errors.SCAN_STRIDES, name=name, shape=list(shape), strides=list(strides))
     return Lines(found.dtype, rows, length, pitch, found.pointer, found.device), tuple(shape)
 

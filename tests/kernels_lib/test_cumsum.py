@@ -1,0 +1,124 @@
+"""Prefix sums of rows: under many schedules, for every size of tile, in place, and the arrays that are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import LaunchError
+from weft.kernels import cumsum
+from weft.kernels import scan as host
+
+SEEDS = 20
+EPS = float(np.finfo(np.float32).eps)
+
+
+@pytest.fixture(autouse=True)
+def few_tiles_suffice(monkeypatch):
+    """Small arrays use large tiles, too, of which each row then has several."""
+    monkeypatch.setattr(host, "TILES", 3)
+
+
+def integers(rng: np.random.Generator, shape) -> np.ndarray:
+    """Over the whole range, so that sums wrap."""
+    return rng.integers(-(2**31), 2**31, shape, dtype=np.int64).astype(np.int32)
+
+
+def close(found: np.ndarray, x: np.ndarray) -> None:
+    """As exact as pairwise sums within a tile and sequential sums over tiles are: far below one rounding per element."""
+    want = np.cumsum(x.astype(np.float64), -1)
+    # Each partial sum on the way to an element is at most the sum of magnitudes before it.
+    bound = 40 * EPS * np.cumsum(np.abs(x.astype(np.float64)), -1)
+    assert found.dtype == np.float32 and np.all(np.abs(found - want) <= bound)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_schedules(rng, seed):
+    """With every hazard checked, in random orders of programs, of which as few as one is resident."""
+    x, f = integers(rng, (2, 9001)), rng.normal(size=17_000).astype(np.float32)
+    with weft.simulate(seed=seed, max_resident=None if seed % 2 else 1 + seed):
+        assert np.array_equal(cumsum(x), np.cumsum(x, -1, dtype=np.int32))
+        close(cumsum(f), f)
+
+
+@pytest.mark.parametrize("order", ["grid", "reverse"])
+def test_no_program_waits_for_one_that_has_not_started(rng, order):
+    x, out, words = integers(rng, 5000), np.zeros(5000, np.int32), np.zeros(11, np.int64)
+    with weft.simulate(order=order, max_resident=2):
+        compiled = host.device.scan[10](out, x, words, 5000, 10, 0, 0, 1, 4, block=128)
+    assert np.array_equal(out, np.cumsum(x, dtype=np.int32)) and compiled.report.advice == []
+
+
+SHAPES = [(1,), (31,), (511,), (512,), (513,), (4097,), (70_001,), (3, 1000), (7, 129), (1, 40), (2, 20_000), (5, 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shapes(device, rng, shape):
+    x, f = integers(rng, shape), rng.normal(size=shape).astype(np.float32)
+    assert np.array_equal(device.numpy(cumsum(device.array(x))), np.cumsum(x, -1, dtype=np.int32))
+    close(device.numpy(cumsum(device.array(f))), f)
+
+
+@pytest.mark.parametrize("size", host.SIZES, ids=str)
+def test_tiles(device, rng, monkeypatch, size):
+    monkeypatch.setattr(host, "SIZES", (size,))
+    x = integers(rng, (2, 9 * 128 * size[0] * size[1] + 77))
+    assert np.array_equal(device.numpy(cumsum(device.array(x))), np.cumsum(x, -1, dtype=np.int32))
+
+
+def test_many_tiles_at_once(device, rng, monkeypatch):
+    """Enough for all programs of a GPU to look back at the same time."""
+    monkeypatch.setattr(host, "SIZES", ((1, 4),))
+    x = integers(rng, 512 * 3000 + 5 if device.is_gpu else 512 * 70 + 5)
+    given = device.array(x)
+    for _ in range(20 if device.is_gpu else 1):
+        assert np.array_equal(device.numpy(cumsum(given)), np.cumsum(x, dtype=np.int32))
+
+
+def test_in_place_and_into_a_given_array(device, rng):
+    x = integers(rng, (3, 5000))
+    want = np.cumsum(x, -1, dtype=np.int32)
+    given = device.array(x)
+    assert cumsum(given, out=given) is given
+    assert np.array_equal(device.numpy(given), want)
+    out = device.full((3, 6000), -1, np.int32)
+    part = out[:, 3:5003]
+    assert cumsum(device.array(x), 1, part) is part
+    found = device.numpy(out)
+    assert np.array_equal(found[:, 3:5003], want)
+    assert (found[:, :3] == -1).all() and (found[:, 5003:] == -1).all()
+
+
+def test_rows_of_a_wider_array(device, rng):
+    x = integers(rng, (4, 3001))
+    assert np.array_equal(
+        device.numpy(cumsum(device.array(x)[1:, 5:2800])), np.cumsum(x[1:, 5:2800], -1, dtype=np.int32)
+    )
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0)], ids=str)
+def test_nothing_to_sum(shape):
+    assert cumsum(np.zeros(shape, np.float32)).shape == shape
+
+
+X = np.ones((4, 8), np.float32)
+MISTAKES = {
+    "kernels-scan-array": [
+        (lambda: cumsum("x"), "a str"), (lambda: cumsum(X.astype(np.float64)), "float64"),
+        (lambda: cumsum(np.ones((2, 2, 2), np.float32)), "[2, 2, 2]"), (lambda: cumsum(X, out=3), "a int"),
+    ],
+    "kernels-scan-axis": [(lambda: cumsum(X, 0), "axis is 0"), (lambda: cumsum(X, True), "True"), (lambda: cumsum(X, 2), "2")],
+    "kernels-scan-strides": [(lambda: cumsum(X.T), "strides"), (lambda: cumsum(X[:, ::-1]), "x")],
+    "kernels-scan-out": [
+        (lambda: cumsum(X, out=X[:2].copy()), "[2, 8]"), (lambda: cumsum(X, out=np.ones((4, 8), np.int32)), "int32"),
+    ],
+    "kernels-out-overlaps": [(lambda: cumsum(X[:3], out=X[1:]), "x")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "call", "words"), [(c, *each) for c, calls in MISTAKES.items() for each in calls])
+def test_mistakes(code, call, words):
+    with pytest.raises(LaunchError) as caught:
+        call()
+    assert caught.value.code == code and words in caught.value.message
