@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,20 @@ def test_numbers(rng, device: Device, dtype, layout, target):
             same(found[row], numbers.astype(kind))
     exact = wide[0] * wide[1] + wide[2]
     assert np.allclose(found[3].astype(np.float64), exact.astype(kind).astype(np.float64), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target"), [(gl.float16, "sm_90a"), (gl.bfloat16, "sm_90a"), (gl.float32, "sm_100a")]
+)
+def test_machine_code(dtype, target):
+    """One instruction for two elements, and none that puts pairs together."""
+    kind = NUMPY[dtype]
+    arrays = [np.zeros(7 * 512, kind)] + [np.zeros(512, kind) for _ in range(3)]
+    with weft.simulate(target=target):
+        code = computed[1](*arrays, 512, LINE, False).asm["sass"]
+    words = r"\b(?:HADD2|HMUL2|HFMA2)\S*" if dtype != gl.float32 else r"\b(?:FADD2|FMUL2|FFMA2)\b"
+    assert len(re.findall(words, code)) >= 8 and "PRMT" not in code
+    assert dtype != gl.float32 or not re.search(r"\b(?:FADD|FFMA) ", code)
 
 
 @pytest.mark.parametrize(

@@ -330,20 +330,25 @@ def _one(e: Emitter, op: Op, kind: str, dtype: DType, texts: list[str]) -> str:
 
 
 def _pair_function(e: Emitter, kind: str, dtype: DType, operands: int) -> str:
-    """The function `name(out, x0, x1, y0, y1, ...)`."""
-    name, type = f"{kind}2_{dtype.code}", c_type(dtype)
-    word, pack, letter = ("u64", "pair_f32", "l") if dtype.bits == 32 else ("u32", "pair16", "r")
-    letters = "xyz"[:operands]
+    """The function `name(out, x0, x1, y0, y1, ...)`.
+
+    The moves are part of the assembly: ptxas sees through them, while it takes a PRMT an operand for halves that C++ puts
+    together by a shift (13.0, sm_90a)."""
+    name, type, wide = f"{kind}2_{dtype.code}", c_type(dtype), dtype.bits == 32
+    word, letter, member = ("b64", "f", "") if wide else ("b32", "h", ".bits")
     # ptxas (13.0, sm_100a) contracts mul.f32x2 and add.f32x2 to FFMA2 where neither has .rn, also under --fmad=false.
-    rounding = ".rn" if kind == "fma" or (kind == "mul" and dtype.bits == 32) else ""
-    slots = ", ".join(f"%{i + 1}" for i in range(operands))
-    inputs = ", ".join(f'"{letter}"({pack}({each}0, {each}1))' for each in letters)
-    half = "u32" if dtype.bits == 32 else "u16"
+    rounding = ".rn" if kind == "fma" or (kind == "mul" and wide) else ""
+    letters = "xyz"[:operands]
+    packed = " ".join(f"mov.{word} {each}, {{%{2 * i + 2}, %{2 * i + 3}}};" for i, each in enumerate(letters))
+    text = f".reg .{word} r, {', '.join(letters)}; {packed} {kind}{rounding}.{dtype.code}x2 r, {', '.join(letters)};"
+    inputs = ", ".join(f'"{letter}"({each}{i}{member})' for each in letters for i in range(2))
     parts = ", ".join(f"{type} {each}{i}" for each in letters for i in range(2))
-    text = (
-        f"DEV void {name}({type}* out, {parts}) {{\n"
-        f'  {word} w; asm("{kind}{rounding}.{dtype.code}x2 %0, {slots};" : "={letter}"(w) : {inputs});\n'
-        f"  out[0] = __builtin_bit_cast({type}, ({half})w);\n"
-        f"  out[1] = __builtin_bit_cast({type}, ({half})(w >> {dtype.bits})); }}"
+    return e.pieces.define(
+        name,
+        Piece(
+            f"DEV void {name}({type}* out, {parts}) {{\n"
+            f'  asm("{{{text} mov.{word} {{%0, %1}}, r;}}"\n'
+            f'    : "={letter}"(out[0]{member}), "={letter}"(out[1]{member}) : {inputs}); }}',
+            () if wide else (dtype.code,),
+        ),
     )
-    return e.pieces.define(name, Piece(text, (dtype.code, pack) if is_small_float(dtype) else (pack,)))

@@ -333,10 +333,6 @@ _SHUFFLES = {
 
 # Packing of elements narrower than 32 bits into 32-bit words.
 _PACKING = {
-    "pair_f32": Piece(
-        "DEV u64 pair_f32(float x, float y) {\n"
-        "  return (u64)__builtin_bit_cast(u32, y) << 32 | __builtin_bit_cast(u32, x); }"
-    ),
     "pair16": Piece(
         "template <class T> DEV u32 pair16(T x, T y) {\n"
         "  return (u32)__builtin_bit_cast(u16, y) << 16 | __builtin_bit_cast(u16, x); }"

@@ -1,7 +1,12 @@
 """Arithmetic on pairs of floats: `add2`, `sub2`, `mul2`, `fma2`, `min2` and `max2` of tiles.
 
 Each element has the value of the scalar operation with one rounding. Two neighbours in the registers of a thread take one
-instruction: float32 since Blackwell, float16 and bfloat16 since Hopper. Elsewhere the operations take one instruction each.
+instruction: float32 since Blackwell (Hopper has no `f32x2`), float16 and bfloat16 since Hopper. Elsewhere the operations take
+one instruction each.
+
+ptxas pairs the instructions of operators (`a * b + c`) by itself for float16 and bfloat16, but not for float32. weft does not
+do it either: a pair is an aligned pair of registers, so that whole tiles of intermediate results would be held, where the
+operators hold one element of each at a time. These functions are for the loops where that is worth it.
 """
 
 from __future__ import annotations
