@@ -28,6 +28,12 @@ TOPK_K = row(
     "topk got k={k} for rows of {columns} elements",
     "give an int from 1 to the length of a row, and at most {most}; sort the rows for more",
 )
+SCHEDULE = row(
+    "kernels-schedule",
+    LaunchError,
+    "a Schedule has {field}={value}",
+    "{field} is {rule}",
+)
 SHAPES = row(
     "kernels-shapes",
     LaunchError,

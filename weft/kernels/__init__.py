@@ -11,13 +11,15 @@
 Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.specialised` (Hopper) or `tensor_memory` (Blackwell).
 """
 
+from weft.kernels import schedulers
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
 from weft.kernels.scaled import compile_scaled, matmul_scaled
 from weft.kernels.scan import cumsum
+from weft.kernels.schedulers import Schedule
 from weft.kernels.selection import topk
 
 __all__ = [
-    "ORDERS", "VARIANTS", "MatmulConfig", "chosen_config", "compile_matmul", "compile_scaled", "cumsum", "matmul",
-    "matmul_configs", "matmul_scaled", "topk",
+    "ORDERS", "VARIANTS", "MatmulConfig", "Schedule", "chosen_config", "compile_matmul", "compile_scaled", "cumsum", "matmul",
+    "matmul_configs", "matmul_scaled", "schedulers", "topk",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ VARIANTS = HOPPER_VARIANTS + TENSOR_VARIANTS
 DESCRIBED = UNIFORM + TENSOR_VARIANTS
 """Variants that load every block by TMA."""
 ORDERS = ("rows", "grouped", "serpentine")
-"""Orders of tiles; see `weft.kernels.device.schedules`."""
+"""Orders of tiles; see `weft.kernels.device.schedulers`."""
 WIDTHS = (256, 128, 64, 32, 16, 8)
 """Allowed tile widths (block_n)."""
 LEAST_SHARED = 32

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from weft import language as gl
 from weft.kernels.config import PROMOTED, TRANSPOSABLE, MatmulConfig
+from weft.kernels.schedulers import Schedule
 from weft.language.nvidia.blackwell import TensorMemoryLayout
 
 Path = Literal["descriptor", "copies", "loads"]
@@ -181,12 +182,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorPlan(Plan):
-    """The plan of a kernel with accumulators in tensor memory, in the layout `acc`; if `stealing`, programs steal tiles (CLC).
+    """The plan of a kernel with accumulators in tensor memory, in the layout `acc`, whose programs get tiles by `schedule`.
 
     Blocks of a and b cover both CTAs of a pair, each of which holds half."""
 
     acc: Any
-    stealing: bool
+    schedule: Schedule
 
     @property
     def pairs(self) -> bool:
@@ -288,7 +289,7 @@ def make_tensor_plan(
         acc=TensorMemoryLayout(
             [config.block_m, columns], col_stride=1, cga_layout=_split(cluster, 0), two_ctas=cluster == 2
         ),
-        stealing=config.variant == "tcgen05_clc",
+        schedule=Schedule("stolen" if config.variant == "tcgen05_clc" else "static"),
     )
 
 

@@ -1,15 +1,16 @@
 """Device code: the kernels of `weft.kernels`, in weft's language.
 
-    schedules      the order of tiles, and which of them a program computes
+    schedulers     orders of tiles, and which program computes which tile or part of one
+    schedules      the tiles of one program of a matmul
     rings          the shared-memory ring of operand blocks, its barriers, and TMA loads into it
     producer       the producer role: TMA, cp.async or register copies
     epilogue       from accumulators to the output
     uniform        Hopper kernels without warp specialization
     specialised    Hopper kernels with warp specialization: cooperative and ping-pong
-    tiles          iteration over a program's tiles by all roles: static, or by work stealing (CLC)
     tensor_memory  Blackwell kernels with accumulators in tensor memory
     scaled         the same for block-scaled operands
     split_k        the reduction of split-K partial results
+    selection      the top k of rows
     packing        the copy of an operand into memory that TMA can read
     scan           prefix sums in one pass, by decoupled look-back
 

@@ -1,20 +1,10 @@
-"""Tile schedules: orders of output tiles for reuse in L2.
-
-A launch has a number of tiles and as many programs as are resident at a time; program p computes tiles p, p + programs, ... of
-the order. The tiles of one wave run concurrently, so that operands they have in common are read from DRAM once:
-
-    rows         row by row
-    grouped      bands of `group` rows of tiles, each band column by column
-    serpentine   as grouped, every other band from right to left, so that columns at the turn are still in L2
-
-A wave of P tiles that is g tiles high and P / g wide reads g block rows of a and P / g block columns of b. The total is least
-when both have the same number of bytes (`weft.kernels.config.best_group`).
-"""
+"""The tiles of one program of a matmul, in an order of `weft.kernels.device.schedulers`."""
 
 from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device.schedulers import place
 
 
 @gl.aggregate
@@ -59,19 +49,3 @@ class Schedule:
         part = number % self.splits
         row, column = place(number // self.splits, self.rows, self.columns, self.order, self.group)
         return row, column, part
-
-
-@jit
-def place(number, rows, columns, order: gl.constexpr, group: gl.constexpr):
-    """Row and column of a tile number in an order."""
-    if order == "rows":
-        return number // columns, number % columns
-    band = number // (columns * group)
-    first = band * group
-    height = min(rows - first, group)
-    within = number - first * columns
-    column = within // height
-    row = first + within - column * height
-    if order == "serpentine":
-        column = gl.where(band & 1 == 1, columns - 1 - column, column)
-    return row, column

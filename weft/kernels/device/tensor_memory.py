@@ -12,9 +12,9 @@ from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import below_of, buffers_of, store_part
 from weft.kernels.device.rings import Operand, Position, Ring, Scale, barriers_of, blocks_of, load_both
+from weft.kernels.device.schedulers import Grid, begin, prepare
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.device.specialised import SIZES
-from weft.kernels.device.tiles import StaticTiles, StolenTiles
 from weft.kernels.plan import Plan
 from weft.language.nvidia.blackwell import allocate_tensor_memory, mbarrier, tcgen05_commit, tcgen05_mma, tma
 
@@ -44,13 +44,23 @@ class Plain:
         tcgen05_mma(self.ring.left(at.slot), self.ring.right(at.slot), acc, use_acc=use_acc)
 
 
+ROLES = 3
+"""Producer, MMA issuer and epilogue, which see the same tiles."""
+
+
 @jit
-def load_blocks(Tiles: gl.constexpr, shared, operands, free, sources, M, N, K):
+def first_tile(shared, schedule, plan: gl.constexpr):
+    """The program's first tile; each split of an output tile counts as one."""
+    return begin(Grid(schedule.tiles, 1, 1, None, plan.schedule), None, shared)
+
+
+@jit
+def load_blocks(shared, operands, free, sources, M, N, K):
     """The producer: load the blocks of all tiles of the program, each as soon as its slot is free, and request the tiles."""
     plan: gl.constexpr = operands.ring.plan
     schedule = Schedule.make(M, N, plan)
     at = operands.ring.start()
-    tile = Tiles.start(shared, schedule)
+    tile = first_tile(shared, schedule, plan)
     while tile.valid():
         tile.request_next()
         row, column, part = schedule.place(tile.number)
@@ -63,14 +73,14 @@ def load_blocks(Tiles: gl.constexpr, shared, operands, free, sources, M, N, K):
 
 
 @jit
-def issue_mmas(Tiles: gl.constexpr, shared, operands, free, accumulators, full, empty, M, N, K):
+def issue_mmas(shared, operands, free, accumulators, full, empty, M, N, K):
     """The MMA issuer: issue the MMAs of all tiles. Slots are released by commits, in both CTAs of a pair."""
     ring = operands.ring
     plan: gl.constexpr = ring.plan
     schedule = Schedule.make(M, N, plan)
     at = ring.start()
     turn = Position(0, 0, plan.tiles)
-    tile = Tiles.start(shared, schedule)
+    tile = first_tile(shared, schedule, plan)
     while tile.valid():
         _, _, part = schedule.place(tile.number)
         first, end = blocks_of(K, part, plan)
@@ -88,14 +98,14 @@ def issue_mmas(Tiles: gl.constexpr, shared, operands, free, accumulators, full, 
 
 @jit
 def store_tiles(
-    Tiles: gl.constexpr, shared, accumulators, full, empty, out, buffers, scale_a, scale_b, row_stride, column_stride, M, N,
+    shared, accumulators, full, empty, out, buffers, scale_a, scale_b, row_stride, column_stride, M, N,
     plan: gl.constexpr,
 ):  # fmt: skip
     """The epilogue: store all tiles piece by piece. Once the last piece is in registers, the accumulator is released for
     another tile."""
     schedule = Schedule.make(M, N, plan)
     turn = Position(0, 0, plan.tiles)
-    tile = Tiles.start(shared, schedule)
+    tile = first_tile(shared, schedule, plan)
     pieces: gl.constexpr = plan.block_n // plan.out.width
     while tile.valid():
         row, column, part = schedule.place(tile.number)
@@ -122,17 +132,16 @@ def run_roles(
     operands, sources, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan: gl.constexpr
 ):  # fmt: skip
     """The kernel's three roles; `operands` defines how blocks are loaded and multiplied."""
-    Tiles: gl.constexpr = StolenTiles if plan.stealing else StaticTiles
     accumulators = allocate_tensor_memory(plan.acc_type, [plan.tiles, plan.block_m, plan.block_n], plan.acc)
     free, full = barriers_of(plan.stages, 1), barriers_of(plan.tiles, 1)
     empty = barriers_of(plan.tiles, 1, plan.pairs)
-    shared = Tiles.prepare(plan)
+    shared = prepare(plan.schedule, ROLES, plan.pairs)
     rest = (scale_a, scale_b, row_stride, column_stride, M, N, plan)
     gl.warp_specialize(
         [
-            (store_tiles, (Tiles, shared, accumulators, full, empty, out, buffers_of(plan), *rest)),
-            (load_blocks, (Tiles, shared, operands, free, sources, M, N, K)),
-            (issue_mmas, (Tiles, shared, operands, free, accumulators, full, empty, M, N, K)),
+            (store_tiles, (shared, accumulators, full, empty, out, buffers_of(plan), *rest)),
+            (load_blocks, (shared, operands, free, sources, M, N, K)),
+            (issue_mmas, (shared, operands, free, accumulators, full, empty, M, N, K)),
         ],
         [1, 1],
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import LocalType, RegsType, SharedArrayType
-from weft.ops import arith, mma, regs
+from weft.ops import arith, control, mma, regs
 from weft.targets import Target
 
 SPARE = 24
@@ -51,7 +51,8 @@ class Pressure:
     """Peak register pressure by a backward liveness walk. `size` gives the registers, or bytes, of a value.
 
     A value from outside a region that the region uses is live throughout it, since a loop's body is followed by itself. So
-    each region is walked once, with the values defined in it; the enclosing walk adds the values from outside."""
+    each region is walked once, with the values defined in it; the enclosing walk adds the values from outside. A branch is
+    followed by what is behind it: a value that is not used there is live up to its last use in each branch."""
 
     def __init__(self, size: Callable[[Value], int]) -> None:
         self._of = size
@@ -68,8 +69,12 @@ class Pressure:
             highest = max(highest, dead + self._size(op.results) + self._size(_copied(op, own, live)))
             if op.regions:
                 free = own & self._from_outside(op)
-                outside = dead + self._size(free - live)
-                highest = max([highest, *[outside + self.peak(inner) for inner in op.regions]])
+                if op.kind is control.if_:
+                    ends = [(inner, free.difference(live).intersection(self._used(inner))) for inner in op.regions]
+                    highest = max([highest, *[dead + self.peak(inner, [*last]) for inner, last in ends]])
+                else:
+                    outside = dead + self._size(free - live)
+                    highest = max([highest, *[outside + self.peak(inner) for inner in op.regions]])
                 needed |= free
             live.difference_update(op.results)
             needed -= live
@@ -85,15 +90,17 @@ class Pressure:
         if not op.regions:
             return set()
         if op not in self._free:
-            used: set[Value] = set()
-            made: set[Value] = set()
-            for region in op.regions:
-                made.update(region.args)
-                for inner in region.ops:
-                    used.update(inner.uses, self._from_outside(inner))
-                    made.update(inner.results)
-            self._free[op] = used - made
+            self._free[op] = set[Value]().union(*map(self._used, op.regions))
         return self._free[op]
+
+    def _used(self, region: Region) -> set[Value]:
+        """Values from outside that a region uses."""
+        used: set[Value] = set()
+        made = set(region.args)
+        for inner in region.ops:
+            used.update(inner.uses, self._from_outside(inner))
+            made.update(inner.results)
+        return used - made
 
 
 def _copied(op: Op, own: set[Value], after: set[Value]) -> set[Value]:
