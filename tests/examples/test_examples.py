@@ -20,6 +20,7 @@ HEADS = {
     "matmul_ladder": ["buffers", "shared bytes", "persistent, pipelined, stolen"],
     "matmul_warp_specialized": ["buffers", "shared bytes", "ping-pong"],
     "matmul_gelu": ["instructions", "registers", "approximate tanh"],
+    "matmul_schedules": ["static, serpentine", "ticket", "split-K", "stream-K", "registers"],
     "matmul_blackwell": ["shared bytes", "claimed tiles, pairs", "float8_e4m3fn"],
     "matmul_scaled": ["blocks", "shared bytes", "mxfp8e4m3", "nvfp4"],
     "tma_gather": ["moved by", "columns", "threads"],

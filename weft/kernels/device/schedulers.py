@@ -21,12 +21,16 @@ mbarriers."""
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.rings import Position, barriers_of
 from weft.language.nvidia.blackwell import clc, mbarrier
 from weft.layout.distributed.infer import grain
 
+Work: TypeAlias = "Static | Ticket | Stolen | Split | Stream"
+"""A program's tile, or part of a tile; all have the same methods."""
 SLOTS = 2
 """Numbers in flight: the last one, which some roles may not have read yet, and the next."""
 RESPONSE_BYTES = 16
@@ -57,7 +61,9 @@ class Grid:
 
 
 @jit
-def place(number, rows, columns, order: gl.constexpr, group: gl.constexpr):
+def place(
+    number: gl.tensor, rows: gl.tensor, columns: gl.tensor, order: gl.constexpr[str], group: gl.constexpr[int]
+) -> tuple[gl.tensor, gl.tensor]:
     """Row and column of a tile number in an order (see `weft.kernels.Schedule`).
 
     A wave of P tiles that is g tiles high and P / g wide reads g block rows of a and P / g block columns of b. The total is
@@ -88,7 +94,7 @@ def prepare(schedule: gl.constexpr, readers: gl.constexpr = 1, pairs: gl.constex
 
 
 @jit
-def begin(grid, counters=None, shared=None):
+def begin(grid: Grid, counters: gl.tensor | None = None, shared: Any = None) -> Work:
     """A program's first tile, or part of a tile. `counters` as `Schedule.state` makes them, `shared` as `prepare` does."""
     kind: gl.constexpr = grid.schedule.kind
     if kind == "ticket":
@@ -431,7 +437,9 @@ class Stream:
 
 
 @jit
-def combined(work, acc, partials, counters, partition: gl.constexpr = 0):
+def combined(
+    work: Any, acc: gl.tensor, partials: gl.tensor | None, counters: gl.tensor | None, partition: gl.constexpr[int] = 0
+) -> tuple[gl.tensor, gl.tensor]:
     """The sum of all parts of a tile, and whether this program has it: the one that is the last to finish a part.
 
     Parts are added in the order of K, so that results repeat to the bit. Partitions that add up different rows or columns of
