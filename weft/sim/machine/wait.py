@@ -126,9 +126,9 @@ class MemoryWait(Wait):
         """The fix: another program has to store the awaited value."""
         name = self.memory() or "the memory"
         if not self.writers():
-            return f"store the value that ends this loop to {name} in a program that does not wait: no other line may write it"
+            return f"store the value that ends this wait to {name} in a program that does not wait: no other line may write it"
         return (
-            f"let a program that does not wait itself store the value that ends this loop to {name}; one that has not started, "
+            f"let a program that does not wait itself store the value that ends this wait to {name}; one that has not started, "
             "for want of room, cannot"
         )
 
