@@ -19,6 +19,8 @@ HEADS = {
     "add_warp_specialized": ["buffers", "shared bytes"],
     "matmul_ladder": ["buffers", "shared bytes", "persistent, pipelined, stolen"],
     "matmul_warp_specialized": ["buffers", "shared bytes", "ping-pong"],
+    "attention": ["exponentials", "registers", "2 consumers, wait behind the softmax"],
+    "matmul_int4": ["registers", "shared bytes", "asynchronous"],
     "matmul_gelu": ["instructions", "registers", "approximate tanh"],
     "matmul_schedules": ["static, serpentine", "ticket", "split-K", "stream-K", "registers"],
     "matmul_blackwell": ["shared bytes", "claimed tiles, pairs", "float8_e4m3fn"],
