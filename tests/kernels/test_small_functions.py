@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import weft
 from tests.kernels.harness import frozen, poison, same, values
 from weft import language as gl
+from weft.errors import CompilationError
 
 LINE = gl.BlockedLayout([1], [32], [4], [0])
 
@@ -67,3 +69,46 @@ def test_views_by_columns(run):
     x, out = frozen(np.arange(32, dtype=np.float32)), poison(32, np.float32)
     run(by_columns, 1, out, x, block=32)
     same(out, x.reshape(8, 4).T.ravel())
+
+
+@weft.aggregate
+class Staged:
+    """A buffer, the number of its rows in use, and how many stages it has."""
+
+    buffer: gl.shared_memory_descriptor
+    rows: gl.tensor
+    stages: gl.constexpr
+
+
+@gl.constexpr_function
+def elements_of(staged, more):
+    return staged.buffer.shape[0] * staged.stages + more[0]
+
+
+@weft.jit
+def counted(out, n, layout: gl.constexpr):
+    staged = Staged(gl.allocate_shared_memory(gl.int32, [32], gl.SwizzledSharedLayout(1, 1, 1, [0])), n, 3)
+    known: gl.constexpr = elements_of(staged, (5,))
+    gl.store(out + gl.arange(0, 128, layout), gl.full([128], known, gl.int32, layout) + staged.rows)
+
+
+def test_constexpr_functions_read_what_is_known_of_aggregates(run):
+    out = poison(128, np.int32)
+    run(counted, 1, out, 7, LINE)
+    same(out, np.full(128, 108, np.int32))
+
+
+def test_the_result_of_a_constexpr_function_is_a_constant():
+    @gl.constexpr_function
+    def rows_of(staged):
+        return staged.rows
+
+    @weft.jit
+    def leaked(out, n):
+        gl.store(
+            out, rows_of(Staged(gl.allocate_shared_memory(gl.int32, [32], gl.SwizzledSharedLayout(1, 1, 1, [0])), n, 3))
+        )
+
+    with pytest.raises(CompilationError, match="the result of rows_of must be known") as caught:
+        leaked[1](poison(1, np.int32), 7)
+    assert caught.value.code == "lang-not-constexpr"

@@ -328,3 +328,32 @@ def test_allocations_in_partitions(run, rng):
     src, out = random(rng, np.float32, (128, 64)), poison((2, 128, 64), np.float32)
     run(partitions_of_their_own, (1,), src, out)
     np.testing.assert_array_equal(out, np.stack((src + 1, src + 2)))
+
+
+@weft.jit
+def columns_by_turns(src, out, turns, first: gl.constexpr, second: gl.constexpr):
+    """Adds 7 to 32 columns, in every other turn from another one on: the two branches give different slices."""
+    memory = allocate_tensor_memory(src.dtype.element_ty, [128, 64], TensorMemoryLayout([128, 64], col_stride=1))
+    layout: gl.constexpr = memory.get_reg_layout()
+    at = (
+        gl.arange(0, 128, gl.SliceLayout(1, layout))[:, None] * 64
+        + gl.arange(0, 64, gl.SliceLayout(0, layout))[None, :]
+    )
+    memory.store(gl.load(src + at))
+    for i in range(turns):
+        if i % 2 != 0:
+            part = memory.slice(second, 32)
+        else:
+            part = memory.slice(first, 32)
+        part.store(part.load() + 7)
+    gl.store(out + at, memory.load(layout))
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 13), (13, 32), (32, 0)])
+def test_branches_give_columns_of_a_tile(run, rng, first, second):
+    src = rng.integers(0, 64, (128, 64)).astype(np.float32)
+    out, expected = poison((128, 64), np.float32), src.copy()
+    expected[:, first : first + 32] += 14
+    expected[:, second : second + 32] += 7
+    run(columns_by_turns, (1,), src, out, 3, first, second)
+    np.testing.assert_array_equal(out, expected)

@@ -20,7 +20,16 @@ from weft.lang.names import Method, annotates_constexpr, is_outside, length
 from weft.lang.pythons import HANDLERS
 from weft.lang.source import MUTATORS, parameters, source_of
 from weft.lang.transparent import read_by
-from weft.lang.values import DROP_ANNOTATION, class_of, is_plain, is_runtime, require_constexpr, same_constant, show
+from weft.lang.values import (
+    DROP_ANNOTATION,
+    class_of,
+    is_plain,
+    is_runtime,
+    is_sequence,
+    require_constexpr,
+    same_constant,
+    show,
+)
 from weft.language import cast
 from weft.language.aggregate import AGGREGATE
 from weft.language.descriptor import tensor_descriptor
@@ -84,9 +93,11 @@ def invoke(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str
     if isinstance(function, DType):
         return _checked(cast, args, {**kwargs, "dtype": function})
     if is_constexpr_function(function):
-        note_author_call(frame, function, args, kwargs)
-        _demand_constants(function, args, kwargs)
-        return (_checked if _is_ours(function) else _guarded)(function, args, kwargs)
+        _demand_static(function, args, kwargs)
+        known = [arg for arg in args if not is_runtime(arg)]
+        note_author_call(frame, function, known, {n: arg for n, arg in kwargs.items() if not is_runtime(arg)})
+        found = (_checked if _is_ours(function) else _guarded)(function, args, kwargs)
+        return require_constexpr(found, f"the result of {_name(function)}")
     if isinstance(function, type):
         return _instance(frame, function, args, kwargs)
     return _plain(function, args, kwargs)
@@ -184,6 +195,24 @@ def _is_constant_method(function: Any, owner: Any) -> bool:
 def _of_constants(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     _demand_constants(function, args, kwargs)
     return _guarded(function, args, kwargs)
+
+
+def _demand_static(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises lang-not-constexpr for scalars and tiles. Handles, descriptors and aggregates pass: a constexpr function may read
+    what is known of them at compile time, such as shapes and types."""
+    got = next((value for value in (*args, *kwargs.values()) if not _is_static(value)), None)
+    if got is not None:
+        _demand_constants(function, [got], {})
+
+
+def _is_static(value: Any) -> bool:
+    if is_sequence(value):
+        return all(map(_is_static, value))
+    return (
+        not is_runtime(value)
+        or isinstance(value, (memory_handle, tensor_descriptor))
+        or hasattr(class_of(value), AGGREGATE)
+    )
 
 
 def _demand_constants(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -35,6 +35,7 @@ from weft.language.promote import literal_dtype, promote
 from weft.language.runtime_value import RuntimeValue, describe, is_handle, name_of
 from weft.language.tree import Structure, flatten
 from weft.ops import arith
+from weft.ops.tensor_memory import reinterpret
 from weft.ops.tile import set_layout
 from weft.views.brackets import Brackets, Complete
 
@@ -118,11 +119,13 @@ def number_type(number: int | float | bool) -> ScalarType:
 
 
 def accepts(type: Type, leaf: object) -> bool:
-    """True when a leaf has a type, is a tile that can gain its layout, or is a number that converts to a scalar of it.
+    """True when a leaf has a type, is a tile that can gain its layout, tensor memory that can be seen as a tile of its own, or
+    a number that converts to a scalar of the type.
 
     A float does not convert to an integer type, an int not to bool."""
     if isinstance(leaf, RuntimeValue):
-        return leaf.handle.type == type or gains_layout(leaf.handle.type, type)
+        own = leaf.handle.type
+        return own == type or gains_layout(own, type) or is_columns_of(own, type)
     if not isinstance(leaf, (int, float)) or not isinstance(type, ScalarType) or not isinstance(type.element, DType):
         return False
     own, element = literal_dtype(leaf), type.element
@@ -136,6 +139,16 @@ def gains_layout(type: Type | None, other: Type) -> bool:
     if not isinstance(type, TileType) or not isinstance(other, TileType) or type.resolved or not other.resolved:
         return False
     return (type.element, type.shape) == (other.element, other.shape)
+
+
+def is_columns_of(type: Type | None, other: Type) -> bool:
+    """True when the first is the type of some columns of a tile in tensor memory, and the other that of a tile which these are
+    by themselves, as slices from any column on are."""
+    if not isinstance(type, TensorType) or not isinstance(other, TensorType):
+        return False
+    alike = (type.element, type.shape, type.layout) == (other.element, other.shape, other.layout)
+    whole_rows = len(type.shape) == 2 and type.shape[0] == type.alloc_shape[0] and other.alloc_shape == other.shape
+    return alike and whole_rows and type.layout.column_step(type.alloc_shape, type.shape[1]) is not None
 
 
 def common_type(a: Any, b: Any) -> Type | None:
@@ -152,6 +165,9 @@ def materialise(builder: Builder, leaf: Any, type: Type) -> Value:
         if gains_layout(leaf.handle.type, type):
             assert isinstance(type, TileType)
             return builder.emit(set_layout, leaf.handle, layout=type.layout)
+        if leaf.handle.type != type:
+            assert isinstance(type, TensorType)
+            return builder.emit(reinterpret, leaf.handle, element=type.element, shape=type.shape, layout=type.layout)
         return leaf.handle
     assert isinstance(type, ScalarType)
     assert isinstance(type.element, DType)
