@@ -11,6 +11,7 @@ from tests.kernels.harness import (
     FP8,
     FP8_MAX,
     NUMPY,
+    Viewed,
     frozen,
     is_nan,
     kept_poison,
@@ -98,6 +99,28 @@ def test_every_conversion(run, rng, source):
         same(out[: x.size], converted(x, BY_CODE[code]), f"{source} to {code}")
         if code != "i1":
             kept_poison(out, x.size)
+
+
+@weft.jit
+def of_vectors(x, f64, f32, f16, bf16, f8e4m3, f8e5m2, WIDTH: gl.constexpr):
+    outs = (f64, f32, f16, bf16, f8e4m3, f8e5m2)
+    first = gl.global_idx.x * WIDTH
+    if first < x.shape[0]:
+        value = x.load[WIDTH](first)
+        for i in gl.static_range(len(outs)):
+            outs[i].store(first, gl.SIMD[outs[i].dtype, WIDTH](value))
+
+
+@pytest.mark.parametrize("width", [8, 2])
+@pytest.mark.parametrize("source", ["i8", "u8", "f8e4m3", "f8e5m2", "f16", "bf16", "f32"])
+def test_conversions_of_the_vectors_of_threads(run, rng, source, width):
+    """In whole words of registers, and in less."""
+    x = inputs(rng, BY_CODE[source])
+    x = frozen(x[: x.size // 8 * 8].copy())
+    outs = [poison(x.size, NUMPY[BY_CODE[code]]) for code in FLOAT_CODES]
+    run(of_vectors, weft.cdiv(x.size, 32 * width), Viewed(x), *map(Viewed, outs), width, block=32)
+    for code, out in zip(FLOAT_CODES, outs, strict=True):
+        same(out, converted(x, BY_CODE[code]), f"{source} to {code}")
 
 
 NARROWING = [(a, b) for a in FLOAT_CODES for b in FLOAT_CODES if 8 < BY_CODE[b].bits < BY_CODE[a].bits]

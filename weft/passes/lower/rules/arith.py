@@ -167,13 +167,18 @@ def _bits_of(lo: Lowering, op: Op) -> Affine | None:
 def cast(lo: Lowering, op: Op) -> None:
     """A widening integer cast keeps the affine form for addresses. `exact` computes the wrapped value if it is needed itself.
 
-    A cast of whole words of registers between narrow numbers and floats uses packed instructions."""
-    if kept_scalar(lo, op):
-        return
+    A cast of whole words of registers between narrow numbers and floats uses packed instructions, of a thread's vectors too."""
     dtype: DType = op.attrs["dtype"]
     (source,) = op.uses
-    form = lo.form(source)
     was = source.type.element
+    if isinstance(op.result.type, RegsType) and isinstance(was, DType) and dtype.is_floating():
+        packed = _packed(lo, lo.scalar(source), was, dtype, op.attrs["rounding"])
+        if packed is not None:
+            lo.env[op.result] = packed
+            return
+    if kept_scalar(lo, op):
+        return
+    form = lo.form(source)
     widens = isinstance(was, DType) and was.is_int() and not was.is_bool() and dtype.is_int() and dtype.bits > was.bits
     if isinstance(was, DType) and not isinstance(form, Splat):
         packed = _packed(lo, lo.array(form), was, dtype, op.attrs["rounding"]) if dtype.is_floating() else None
