@@ -99,7 +99,8 @@ class Stages:
         load_module("weft.passes.pipeline")
         from weft.passes.pipeline import tile_pipeline
 
-        func = self.built.func.with_attrs(sync=self.request.options.sync)
+        options = self.request.options
+        func = self.built.func.with_attrs(sync=options.sync, fp_fusion=options.enable_fp_fusion)
         with self._timed("tile passes"):
             if self.request.options.sanitize_overflow:
                 from weft.passes.tile.check_overflow import check_overflow

@@ -145,7 +145,6 @@ def test_type_annotations_of_double_arrays_are_no_errors():
         ("num_stages", "pipelining is written in the kernel"),
         ("num_consumer_groups", "gl.warp_specialize"),
         ("waves_per_eu", "AMD"),
-        ("enable_fp_fusion", "always fused"),
         ("grid", "kernel[grid](...)"),
         ("num_warp", "did you mean num_warps?"),
     ],

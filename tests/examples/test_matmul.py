@@ -222,3 +222,18 @@ def test_the_table_of_traces(capsys, tmp_path):
     TIMELINE.main(["--sim", "--svg", str(tmp_path)])
     assert "ping-pong" in capsys.readouterr().out
     assert len(list(tmp_path.glob("schedule-*.svg"))) == len(TIMELINE.KERNELS)
+
+
+GELU = twin.load("matmul_gelu")
+
+
+@pytest.mark.parametrize(("kernel", "most"), [("accurate", 6500), ("approximate tanh", 3300)])
+def test_product_with_gelu(device, kernel, most):
+    """Numbers beyond the tiles' edges too; and the size of the code, of whose elements a thread has 128."""
+    random = np.random.default_rng()
+    A, B = (random.standard_normal(size).astype(np.float16) for size in ((200, 72), (72, 264)))
+    C = device.full((200, 264), np.nan, np.float16)
+    compiled = GELU.matmul_gelu(device.array(A), device.array(B), C, kernel)
+    wanted = GELU.exact(A.astype(np.float32) @ B.astype(np.float32))
+    np.testing.assert_allclose(device.numpy(C).astype(np.float64), wanted, rtol=2e-3, atol=2e-3)
+    assert most / 2 < GELU.instructions(compiled) <= most and compiled.n_spills == 0

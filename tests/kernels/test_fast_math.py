@@ -210,6 +210,26 @@ def test_names_of_the_option():
         assert "a list of operations (div, sqrt," in str(caught.value)
 
 
+# Fusion
+
+
+@weft.jit
+def product_and_sum(out, x, y, z, N: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, N, layout)
+    gl.store(out + at, gl.load(x + at) * gl.load(y + at) + gl.load(z + at))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_products_and_sums_without_fusion(run, rng, kind):
+    x, y, z = (frozen(rng.normal(size=BLOCK).astype(kind)) for _ in range(3))
+    fused, apart = poison(BLOCK, kind), poison(BLOCK, kind)
+    run(product_and_sum, 1, fused, x, y, z, BLOCK, LINE)
+    compiled = run(product_and_sum, 1, apart, x, y, z, BLOCK, LINE, enable_fp_fusion=False)
+    same(apart, x * y + z)
+    assert (fused != apart).any()
+    assert not re.search(r"\b[DFH]FMA", compiled.asm["sass"]) or kind == np.float16
+
+
 # Powers
 
 

@@ -275,6 +275,8 @@ class FuncAttrs:
     block: tuple[int, int, int] | None = None
     """Threads along x, y and z, in a launch with `block=`."""
     sync: SyncMode = "auto"
+    fp_fusion: bool = True
+    """Whether products and sums of floats are contracted (`passes.contract_fma`)."""
     maxnreg: int | None = None
     """Registers of a thread, at most."""
     debug: bool = False

@@ -37,6 +37,9 @@ def exp2_polynomial(x: Operand, degree: int = 3) -> tensor:
     a rest within 1/2, of which a polynomial of `degree` computes 2^rest with a relative error of 2^-13.2 (degree 3), 2^-18.3
     (4) or 2^-22.5 (5): 9, 10 or 11 instructions an element. Results below 2^-126 are within 2^-127, and 0 for `x <= -127`;
     infinity for `x >= 128` and for NaN. The simulator has the GPU's bits. Raises language-exp2-degree.
+
+    It is a loss where issue slots are scarcer than MUFU: in a pipelined attention kernel on an H200 (fp16, head size 128) a
+    quarter of the exponentials this way gave 541 instead of 595 TFLOP/s.
     """
     if degree not in _EXP2:
         raise fail(errors.EXP2_DEGREE, degree=degree)

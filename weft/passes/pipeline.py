@@ -62,7 +62,7 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("dce", dce),
             ("resolve_layouts", lambda f: _resolved(f, target)),
             ("drop_parameters", drop_parameters),
-            ("contract_fma", contract_fma),
+            ("contract_fma", lambda f: contract_fma(f) if f.attrs.fp_fusion else f),
             ("check_scopes", _check_scopes),
             ("check_blocks_of_threads", check_blocks_of_threads),
             ("check_alignment", check_alignment),

@@ -37,6 +37,7 @@ class Options:
     debug: bool = False
     sanitize_overflow: bool = False
     launch_pdl: bool = False
+    enable_fp_fusion: bool = True
     block: tuple[int, int, int] | None = None
     sync: str = "auto"
     fast_math: tuple[str, ...] = ()
@@ -312,6 +313,7 @@ class Launch(Protocol):
         debug: bool | None = None,
         sanitize_overflow: bool = False,
         launch_pdl: bool = False,
+        enable_fp_fusion: bool = True,
         **keywords: Any,
     ) -> CompiledKernel:
         """Launch."""

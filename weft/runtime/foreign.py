@@ -27,7 +27,6 @@ _INSTEAD: dict[str, str] = {
     "blockDim": _BLOCK, "block_dim": _BLOCK, "num_threads": _BLOCK, "threads": _BLOCK,
     "allow_tf32": "mma_v2 takes input_precision=, and warpgroup_mma has the type of its operands",
     "cluster_dim": _CLUSTER, "cluster_dims": _CLUSTER,
-    "enable_fp_fusion": "a product and its sum are always fused where one has no other use, in the simulator too",
     "do_not_specialize_on_alignment": "parameters whose values the code must not depend on are do_not_specialize=",
     "grid": "the grid stands in brackets, kernel[grid](...)",
     "launch_metadata": "a profiler gets the kernel's name from the driver; NVTX ranges around a launch carry more",
@@ -56,7 +55,7 @@ def refuse_of_jit(option: str, value: object, launch: Sequence[str]) -> NoReturn
     """Raise LaunchError for an unknown option of `weft.jit`: launch-option-of-jit, launch-no-option-of-jit."""
     if option in launch:
         raise fail(LAUNCH_OPTION, option=option, value=value)
-    known = "debug", "sync", "do_not_specialize", "noinline", "repr"
+    known = "debug", "sync", "fast_math", "do_not_specialize", "noinline", "repr"
     hint = meant(option, (*known, *launch))
     raise fail(NO_DECORATOR_OPTION, option=option, hint=hint, known=", ".join(known), options=", ".join(launch))
 
