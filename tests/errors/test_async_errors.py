@@ -63,7 +63,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "shared-not-a-layout": (lambda k: smem(layout=BLOCKED), (repr(BLOCKED), "gl.SwizzledSharedLayout(")),
     "shared-rank": (lambda k: smem([64]), ("shape [64] has fewer dimensions than", "tiles of 2")),
     "shared-stages": (lambda k: smem([0, 64, 64]), ("a leading dimension of 0", "the last 2", "at least one tile")),
-    "layout-tile-shape": (lambda k: smem([3, 96, 64]), ("[96, 64]", "[128, 64]")),
+    "layout-tile-shape": (lambda k: smem([3, 100, 64]), ("[100, 64]", "[128, 64]")),
     "shared-element-bits": (
         lambda k: smem(layout=gl.NVMMASharedLayout(128, 8, 2, fp4_padded=True), element=gl.float32),
         ("float32 have 32 bits", "made for 8", "element_bitwidth=32"),

@@ -33,11 +33,21 @@ from weft.layout.parse import parse_layout, parse_shape
 from weft.layout.shared.tma import boxes
 from weft.layout.shared.views import reinterpreted
 from weft.layout.show.text import format_tensor_view
+from weft.layout.tensor_cores.mma import plan_sync
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout
 
 BLOCK = BlockedLayout([2, 4], [16, 2], [2, 2], [1, 0])
 LINE = BlockedLayout([1], [32], [4], [0])
 MMA = NVMMADistributedLayout([2, 0], [2, 2], [16, 8])
 WGMMA = NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+
+
+def across_blocks():
+    """Two layouts of a tile of 96 columns that give the two blocks of a cluster different rows."""
+    halves, copies = (BlockedLayout([1, 4], [16, 2], [2, 1], [1, 0], cga_layout=cga) for cga in ([[1, 0]], [[0, 0]]))
+    return halves.to_linear((64, 96)), copies.to_linear((64, 96))
+
+
 FOUR = LinearLayout.identity(4, "a", "x")
 LANES = [[1], [2], [4], [8], [16]]
 PADDED = PaddedSharedLayout.with_identity_for([[32, 4]], [64], [0])
@@ -87,8 +97,20 @@ MISTAKES = [
     ("layout-power-of-two", "num_warps is 3", lambda: check_num_warps(BLOCK, 3)),
     ("layout-power-of-two", "vec is 6", lambda: SwizzledSharedLayout(6, 1, 1, [1, 0])),
     ("layout-power-of-two", "(6,)", lambda: LinearLayout.make({}, [("x", 6)])),
-    ("layout-tile-shape", "[64, 48]", lambda: BLOCK.to_linear([64, 48])),
-    ("layout-tile-shape", "48", lambda: linear(shape=[48])),
+    ("layout-tile-shape", "[64, 44]", lambda: BLOCK.to_linear([64, 44])),
+    ("layout-tile-shape", "multiple of 8", lambda: linear(shape=[44])),
+    ("layout-power-of-two", "48", lambda: linear(shape=[48])),
+    ("layout-power-of-two", "48", lambda: PaddedSharedLayout([[32, 8]], [[1]], [], [48])),
+    ("layout-tile-end", "dimension 1 is 16 elements, and 24 is not", lambda: BLOCK.to_linear([64, 24])),
+    ("layout-tile-end", "choose 64 or 128", lambda: BLOCK.to_linear([96, 64])),
+    ("layout-tile-end", "choose 64 or 128", lambda: SwizzledSharedLayout(8, 1, 8, [1, 0]).to_linear([64, 96])),
+    ("layout-tile-whole", "dimension 1 has size 48", lambda: TensorMemoryLayout([128, 64]).to_linear([128, 48])),
+    ("layout-reshape-end", "[8, 48]", lambda: infer.reshape(BlockedLayout([1], [32], [4], [0]), [384], [8, 48])),
+    ("layout-convert-end-blocks", "[64, 96]", lambda: plan_conversion(*across_blocks(), 32)),
+    ("layout-mma-sync-end", "N 48", lambda: plan_sync(MMA, (32, 48, 16), 16, MMA, MMA)),
+    ("layout-instr-across", "warps [4, 2]", lambda: NVMMADistributedLayout([3, 0], [4, 2], [16, 96, 16])),
+    ("layout-tma-row-end", "rows of 80 bytes", lambda: boxes((64, 80), NVMMASharedLayout(0, 8), 8)),
+    ("layout-swizzle-fit", "128", lambda: NVMMASharedLayout(128, 16).to_linear([64, 96])),
     ("layout-field-rank", "order has 1", lambda: blocked(order=[0])),
     ("layout-field-rank", "warps_per_cta has 3", lambda: blocked(warps_per_cta=[1, 2, 2])),
     ("layout-rank", "[64]", lambda: BLOCK.to_linear([64])),
@@ -111,7 +133,7 @@ MISTAKES = [
     ("layout-dot-shared-only", "shared memory", lambda: DotOperandLayout(1, WGMMA, 2)),
     ("layout-mma-version", "[5, 0]", lambda: NVMMADistributedLayout([5, 0], [4, 1], [16, 64, 16])),
     ("layout-instr-shape", "[8, 8]", lambda: NVMMADistributedLayout([2, 0], [4, 1], [8, 8])),
-    ("layout-instr-shape", "[16, 48, 16]", lambda: NVMMADistributedLayout([3, 0], [4, 1], [16, 48, 16])),
+    ("layout-instr-shape", "[16, 44, 16]", lambda: NVMMADistributedLayout([3, 0], [4, 1], [16, 44, 16])),
     ("layout-instr-shape", "[16, 64, 64]", lambda: NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 64])),
     ("layout-cga-twice", "cta_order", lambda: blocked(cga_layout=[[1, 0]], cta_order=[1, 0])),
     ("layout-cga-missing", "cta_split_num is missing", lambda: blocked(ctas_per_cga=[2, 1], cta_order=[1, 0])),

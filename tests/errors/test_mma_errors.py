@@ -112,6 +112,15 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: product(k, smem([128, 64], gl.int8), smem([64, 64], gl.int8).permute([1, 0]), acc(k, gl.int32)),
         ("take 16 elements along K, but 256 bits of int8 are 32", "instr_shape=[16, 64, 32]"),
     ),
+    "mma-integer-columns": (
+        lambda k: product(
+            k,
+            smem([64, 64], gl.int8),
+            smem([72, 64], gl.int8).permute([1, 0]),
+            acc(k, gl.int32, layout=gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 72, 32]), shape=(64, 72)),
+        ),
+        ("int8 operands has 72 columns", "make N a multiple of 16"),
+    ),
     "mma-imprecise": (
         lambda k: of(k, gl.float8e5, max_num_imprecise_acc=48),
         (

@@ -174,6 +174,9 @@ def test_sort_and_topk(kernel):
         with mistake("tile-topk") as found:
             gl.topk(x, k)
         assert f"k={k}" in found.text
+    with mistake("tile-sort-end") as found:
+        gl.sort(kernel.tile(gl.float16, (16, 96)))
+    assert "axis 1 has 96 elements" in found.text
     with mistake("layout-axis"):
         gl.sort(x, 2)
     with mistake("language-integer-needed"):

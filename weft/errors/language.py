@@ -473,8 +473,8 @@ TILE_EXPAND_SLICE = row(
 TILE_ARANGE = row(
     "tile-arange",
     CompilationError,
-    "arange({start}, {end}) has {length} elements, but tiles have a positive power of two",
-    "choose bounds that are 1, 2, 4, 8 and so on apart, and mask the excess elements",
+    "arange({start}, {end}) has {length} elements, but tiles have a positive power of two or a multiple of 8",
+    "choose bounds that are 1, 2, 4 or 8n apart, and mask the excess elements",
 )
 TILE_ARANGE_RANGE = row(
     "tile-arange-range",
@@ -556,6 +556,12 @@ TILE_TOPK = row(
     CompilationError,
     "topk of {value} got k={k}; its axis {axis} has {size} elements",
     "give a power of two up to {size}, and slice off what is not wanted",
+)
+TILE_SORT_END = row(
+    "tile-sort-end",
+    CompilationError,
+    "{what} of {value}: its axis {axis} has {size} elements, and sorts are of powers of two",
+    "load a power of two of elements, with other= a number that sorts behind all others",
 )
 TILE_HISTOGRAM = row(
     "tile-histogram",

@@ -56,8 +56,55 @@ POWER_OF_TWO = row(
 TILE_SHAPE = row(
     "layout-tile-shape",
     LayoutError,
-    "a tile of shape {shape} is not possible: {found} is not a power of two",
+    "a tile of shape {shape} is not possible: {found} is neither a power of two nor a multiple of {least}",
     "round the block size up to {rounded} and mask the excess elements",
+)
+RESHAPE_END = row(
+    "layout-reshape-end",
+    LayoutError,
+    "a tile of shape {src} cannot be reshaped to {dst}: a dimension that is no power of two is split or joined with others "
+    "only where it, or the part of it that is none, is the slowest of them",
+    "keep that dimension as it is, or put it first by permute",
+)
+CONVERT_END_BLOCKS = row(
+    "layout-convert-end-blocks",
+    LayoutError,
+    "a tile of shape {shape}, which has sizes that are no powers of two, cannot be converted between layouts that give the "
+    "blocks of a cluster different parts",
+    "choose powers of two, or the same blocks in both layouts",
+)
+MMA_SYNC_END = row(
+    "layout-mma-sync-end",
+    LayoutError,
+    "mma.sync multiplies tiles of powers of two, and this product has M {m}, N {n}, K {k}",
+    "round the tiles up, or use warpgroup_mma, whose N is any multiple of 8 and K any multiple of 256 bits",
+)
+INSTR_ACROSS = row(
+    "layout-instr-across",
+    LayoutError,
+    "an accumulator with instr_shape {instr_shape} cannot be spread over warps {warps}: {n} columns for each warp are no power "
+    "of two",
+    "spread the warps over rows, or choose N {least}",
+)
+TMA_ROW_END = row(
+    "layout-tma-row-end",
+    LayoutError,
+    "TMA cannot copy a block of shape {shape} without a swizzle: its rows of {row_bytes} bytes would follow one another, and "
+    "the layout places them a power of two of bytes apart",
+    "choose a row of a multiple of 32 bytes and a swizzle that divides it, as NVMMASharedLayout.get_default_for does",
+)
+TILE_END = row(
+    "layout-tile-end",
+    LayoutError,
+    "a tile of shape {shape} is not possible in {layout}: a size that is no power of two is a multiple of what threads, blocks "
+    "and swizzles cover, which along dimension {axis} is {step} elements, and {size} is not",
+    "choose {near} along dimension {axis}, or a layout with fewer threads along it",
+)
+TILE_WHOLE = row(
+    "layout-tile-whole",
+    LayoutError,
+    "a tile of shape {shape} is not possible in {layout}: it takes powers of two, and dimension {axis} has size {size}",
+    "choose a power of two, and mask the excess elements",
 )
 TILE_ELEMENTS = row(
     "layout-tile-elements",
@@ -196,8 +243,8 @@ MMA_WARPS = row(
 MMA_SHAPE = row(
     "layout-mma-shape",
     LayoutError,
-    "an MMA of M {m}, N {n}, K {k} is too small: instructions for these operands need {dim} to be a multiple of {least}",
-    "make {dim} at least {least}",
+    "an MMA of M {m}, N {n}, K {k} is not possible: instructions for these operands need {dim} to be a multiple of {least}",
+    "make {dim} a multiple of {least}",
 )
 MMA_ACCUMULATOR = row(
     "layout-mma-accumulator",

@@ -89,7 +89,7 @@ SHARED_SLICE_ALIGNED = row(
     CompilationError,
     "slice of {length} elements from {start} on along dimension {dim} of {got}: within a tile its memory could be in several "
     "pieces",
-    "take a power of two of elements, starting at a multiple of it",
+    "take a power of two of elements, starting at a multiple of it (or a multiple of 8, at one of the next power of two)",
 )
 SHARED_SLICE_STAGES = row(
     "shared-slice-stages",

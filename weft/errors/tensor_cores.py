@@ -67,6 +67,12 @@ MMA_INSTRUCTION_K = row(
     "the instructions of {layout} take {got} elements along K, but 256 bits of {dtype} are {want}",
     "write instr_shape=[16, {n}, {want}]",
 )
+MMA_INTEGER_COLUMNS = row(
+    "mma-integer-columns",
+    LayoutError,
+    "warpgroup_mma of {dtype} operands has {n} columns, and instructions of integers have multiples of {step} above 32",
+    "make N a multiple of {step}",
+)
 MMA_IMPRECISE = row(
     "mma-imprecise",
     CompilationError,

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Literal
 
 from weft.layout import DistributedLayout, LinearLayout, SharedLayout, check_tile_shape
+from weft.layout.linear import ends
 from weft.layout.tensor_memory.layouts import TensorLayout
 
 Kind = Literal["bool", "int", "uint", "float"]
@@ -212,7 +213,7 @@ class ScalarType:
 
 @dataclass(frozen=True, slots=True)
 class TileType:
-    """A tile: element type, shape (powers of two) and the linear map from registers, lanes, warps and blocks to elements.
+    """A tile: element type, shape and the linear map from registers, lanes, warps and blocks to elements.
 
     `layout` is the author's spelling of the map. Tile types with equal maps are equal, whatever their spelling. `linear` is
     None while the layout is still to be inferred (`AutoLayout`, `CoalescedLayout`, their slices): such types compare equal, and
@@ -237,7 +238,7 @@ class TileType:
         """Elements that each thread holds, including redundant copies. Needs a resolved layout."""
         if self.linear is None:
             raise ValueError(f"{self} has no layout yet")
-        return self.linear.in_size("register")
+        return ends.count(self.linear)
 
 
 @cache

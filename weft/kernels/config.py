@@ -27,7 +27,9 @@ DESCRIBED = UNIFORM + TENSOR_VARIANTS
 ORDERS = ("rows", "grouped", "serpentine")
 """Orders of tiles; see `weft.kernels.device.schedulers`."""
 WIDTHS = (256, 128, 64, 32, 16, 8)
-"""Allowed tile widths (block_n)."""
+"""Tile widths (block_n) that are powers of two."""
+WIDTH_STEP = 16
+"""Other tile widths are multiples of this, up to the largest of `WIDTHS`, outside of clusters and tensor memory."""
 LEAST_SHARED = 32
 """Minimum tile width in a cluster, where each of two CTAs multicasts half of the columns."""
 TENSOR_ROWS = 128
@@ -158,9 +160,15 @@ class MatmulConfig:
 
     def epilogue_bytes(self, out_itemsize: int) -> int:
         """Shared memory of the buffers through which the epilogue stores."""
-        width = min(self.block_n, PIECE_BYTES // out_itemsize)
+        width = piece_width(self.block_n, out_itemsize)
+        # Of a width that is a power of two, so is the number of pieces, and no more buffers than `buffers` are needed.
+        buffers = self.buffers if _power(self.block_n) else buffers_for(self.buffers, self.pieces(width))
         stored_by = 1 if self.variant in DESCRIBED else self.consumers
-        return stored_by * self.buffers * self.rows_of_warps * width * out_itemsize
+        return stored_by * buffers * self.rows_of_warps * width * out_itemsize
+
+    def pieces(self, width: int) -> int:
+        """Pieces of `width` columns of the part of a tile that a partition stores."""
+        return self.accumulators_per_thread * 32 * self.num_warps // (self.rows_of_warps * width)
 
     def filled(self, itemsize: int, out_itemsize: int, most: int = MOST_ACCUMULATORS) -> MatmulConfig:
         """The configuration with all sizes of 0 filled in, for the given element sizes of operands and output.
@@ -185,6 +193,10 @@ class MatmulConfig:
             if not good:
                 raise fail(errors.CONFIG, field=field, value=getattr(self, field), rule=rule, variant=self.variant)
 
+    def _width_fits(self, least: int) -> bool:
+        other = self.block_n % WIDTH_STEP == 0 and not self.in_tensor_memory and self.cluster == 1
+        return least <= self.block_n <= WIDTHS[0] and (self.block_n in WIDTHS or other)
+
     def _rules(self, itemsize: int, out_itemsize: int, most: int) -> list[tuple[str, bool, str]]:
         """Rules as (field, whether it holds, text of the rule)."""
         alone = self.variant == "ping_pong"
@@ -199,7 +211,8 @@ class MatmulConfig:
             ("order", self.order in ORDERS, f"one of {', '.join(ORDERS)}"),
             ("consumers", self.consumers in ((2,) if alone else (1, 2)), "2" if alone else "1 or 2"),
             ("block_m", self.block_m in heights, " or ".join(", ".join(map(str, heights)).rsplit(", ", 1))),
-            ("block_n", self.block_n in WIDTHS and self.block_n >= least, f"a power of two from {least} to {WIDTHS[0]}"),
+            ("block_n", self._width_fits(least),
+             f"a power of two from {least} to {WIDTHS[0]}, or on Hopper outside of clusters a multiple of {WIDTH_STEP}"),
             ("block_n", held <= most, f"so small that a thread holds {most} sums at most, not {held}"),
             ("block_k", self.block_k % step == 0 and _power(self.block_k) and self.block_k <= 4 * span,
              f"a power of two from {step} to {4 * span}"),
@@ -213,6 +226,25 @@ class MatmulConfig:
              f"1, or 2 in the variant cooperative with tiles of {rows} rows, and on Blackwell"),
             ("programs", self.programs >= 0, "at least 0"),
         ]  # fmt: skip
+
+
+def piece_width(columns: int, itemsize: int) -> int:
+    """The columns of a piece: those of one swizzle span; of a tile whose width is no power of two, 128, 64 or 96 bytes, which
+    divide it, or the whole width, because narrower pieces cost too many TMA stores.
+
+    >>> [piece_width(n, 2) for n in (256, 32, 96, 112, 144, 192)]
+    [64, 32, 32, 112, 48, 64]
+    """
+    most = PIECE_BYTES // itemsize
+    if _power(columns):
+        return min(most, columns)
+    return next((n for n in (most, most // 2, most * 3 // 4) if columns % n == 0), columns)
+
+
+def buffers_for(asked: int, pieces: int) -> int:
+    """The number of epilogue buffers: at least as many as asked for, where there are as many pieces, and a divisor of their
+    number. Every tile starts with the first buffer, which would otherwise not be the least recently used one."""
+    return next(n for n in range(min(asked, pieces), pieces + 1) if pieces % n == 0)
 
 
 def most_accumulators(fast: bool) -> int:

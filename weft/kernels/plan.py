@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from weft import language as gl
-from weft.kernels.config import PROMOTED, TRANSPOSABLE, MatmulConfig
+from weft.kernels.config import PROMOTED, TRANSPOSABLE, MatmulConfig, buffers_for, piece_width
 from weft.kernels.schedulers import Schedule
 from weft.language.nvidia.blackwell import TensorMemoryLayout
 
@@ -22,7 +22,6 @@ DTYPES: dict[str, Any] = {
     "float32": gl.float32, "int8": gl.int8, "uint8": gl.uint8, "int32": gl.int32,
 }  # fmt: skip
 """Element types by canonical name."""
-SWIZZLE_BYTES = 128
 THREAD_BYTES = 4
 """Minimum bytes that a thread of a loading warp reads, and writes to shared memory, at a time."""
 MOST_HELD = 64
@@ -232,7 +231,6 @@ def make_plan(
     """The plan of a matmul from the forms of operands and output, the kinds of scales, and the configuration."""
     cluster = config.cluster
     output = output_of(out, config.rows_of_warps, config.block_n, config.num_warps, cluster)
-    pieces = config.accumulators_per_thread * 32 * config.num_warps // (config.rows_of_warps * output.width)
     rows = config.rows // config.consumers if cluster > 1 else config.rows
     return Plan(
         side_of(a, rows, config.block_k, cluster),
@@ -245,9 +243,7 @@ def make_plan(
         config.block_n,
         config.block_k,
         config.stages,
-        # Every tile starts with the first buffer, so the number of buffers must divide the number of pieces: otherwise the
-        # first buffer would not be the least recently used one.
-        min(config.buffers, pieces),
+        buffers_for(config.buffers, config.pieces(output.width)),
         config.splits,
         config.order,
         config.group,
@@ -313,10 +309,10 @@ def side_of(
     unit = max(form.unit // dtype.itemsize, 1)
     transposed = along_k and form.contiguous == "rows"
     vec = max(unit, THREAD_BYTES // dtype.itemsize) if form.path == "copies" else THREAD_BYTES // dtype.itemsize
-    registers = _transposing(vec) if transposed else _straight(block, vec)
+    registers = _transposing(rows, vec) if transposed else _straight(block, vec)
     cut = 1 if transposed else 0
     held = block[cut] if form.path == "copies" else MOST_HELD * 32 * LOADING_WARPS // block[1 - cut]
-    step = min(block[cut], held)
+    step = _step(block[cut], held)
     nbytes = rows * depth * dtype.itemsize
     return StagedOperand(dtype, form.path, form.contiguous, along_k, block, layout, nbytes, registers, cut, step, unit)
 
@@ -328,25 +324,39 @@ def _split(cluster: int, dim: int | None) -> list[list[int]] | None:
 
 def _straight(block: tuple[int, int], vec: int) -> gl.BlockedLayout:
     """Lanes along the contiguous dimension of memory, for coalesced accesses."""
-    lanes = min(block[1] // vec, 32)
+    lanes = min(_power_part(block[1] // vec), 32)
     return gl.BlockedLayout([1, vec], [32 // lanes, lanes], [LOADING_WARPS, 1], [1, 0])
 
 
-def _transposing(vec: int) -> gl.BlockedLayout:
+def _transposing(rows: int, vec: int) -> gl.BlockedLayout:
     """Lanes along rows, for coalesced reads; each thread holds a few elements along K, which it writes to shared memory as one
     vector."""
-    return gl.BlockedLayout([vec, max(vec, 4)], [32, 1], [1, LOADING_WARPS], [0, 1])
+    part = _power_part(rows)
+    lanes = 32 if part == rows else max(part // vec, 1)
+    return gl.BlockedLayout([vec, max(vec, 4)], [lanes, 32 // lanes], [1, LOADING_WARPS], [0, 1])
+
+
+def _step(size: int, most: int) -> int:
+    """The part of a block that warps load at a time: at most `most`, and all of it or a power of two that divides it."""
+    return size if size <= most else min(_power_part(size), 1 << most.bit_length() - 1)
+
+
+def _power_part(size: int) -> int:
+    """The largest power of two that divides a size."""
+    return size & -size
 
 
 def output_of(form: OutputForm, rows: int, columns: int, warps: int, cluster: int) -> Output:
     """The output's pieces: the rows that the storing warps hold together, in each CTA of a cluster, by one swizzle span of
     columns."""
     kind = DTYPES[form.dtype]
-    width = min(SWIZZLE_BYTES // kind.itemsize, columns)
+    width = piece_width(columns, kind.itemsize)
     height = cluster * rows
     block = (width, height) if form.columns_first else (height, width)
     layout = gl.NVMMASharedLayout.get_default_for(block, kind, cga_layout=_split(cluster, int(form.columns_first)))
-    lanes = min((rows if form.columns_first else width) // form.unit, 32)
+    lanes = min(_power_part((rows if form.columns_first else width) // form.unit), 32)
+    if form.columns_first and width != _power_part(width):
+        lanes = max(lanes, 32 * warps // _power_part(width))
     cga = _split(cluster, 0)
     registers = gl.BlockedLayout([1, form.unit], [32 // lanes, lanes], [warps, 1], [1, 0], cga_layout=cga)
     if form.columns_first:

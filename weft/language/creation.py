@@ -17,7 +17,7 @@ from weft.language.marks import builtin
 from weft.language.promote import convert
 from weft.language.runtime_value import describe
 from weft.language.tensor import Operand, apply, tensor
-from weft.layout import AutoLayout, DistributedLayout
+from weft.layout import AutoLayout, DistributedLayout, is_tile_size
 from weft.layout.base import shortened
 from weft.ops import tile
 
@@ -26,12 +26,12 @@ from weft.ops import tile
 def arange(start: int, end: int, layout: DistributedLayout | None = None) -> tensor:
     """int32 tile `[start, ..., end - 1]` in a one-dimensional layout; the compiler chooses one if none is given.
 
-    Raises tile-arange if the length is not a positive power of two, tile-arange-range beyond int32, and LayoutError if the
-    layout does not fit the shape.
+    Raises tile-arange if the length is neither a power of two nor a multiple of 8, tile-arange-range beyond int32, and
+    LayoutError if the layout does not fit the shape.
     """
     low, high = check_int("arange", start), check_int("arange", end)
     length = high - low
-    if length < 1 or length & (length - 1):
+    if not is_tile_size(length):
         raise fail(errors.TILE_ARANGE, start=low, end=high, length=length)
     form = _layout(layout, (length,))
     if low < -(1 << 31) or high > 1 << 31:

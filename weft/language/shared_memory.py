@@ -44,6 +44,7 @@ from weft.layout import (
     check_tile_shape,
 )
 from weft.layout import bank_conflicts as count_conflicts
+from weft.layout.base import is_tile_part
 from weft.layout.cluster import block_shape
 from weft.layout.shared.views import contiguous, permuted, reinterpreted, reshaped
 from weft.layout.tensor_cores.shared_operands import SharedSide
@@ -229,10 +230,16 @@ class shared_memory_descriptor(memory_handle):
     def slice(self, start: int, length: int, dim: int = 0) -> shared_memory_descriptor:
         """Elements `start` to `start + length` along a dimension, all of them compile-time constants.
 
-        Within a tile, lengths are powers of two and starts are multiples of them. Of the dimensions that count tiles only the
-        first may be sliced.
+        Within a tile, lengths are powers of two or multiples of 8, and starts are multiples of the lengths rounded up to powers
+        of two. Of the dimensions that count tiles only the first may be sliced.
         Raises shared-slice, shared-slice-aligned, shared-slice-stages."""
         return self._part(start, length, dim)
+
+    def _unaligned(self, start: int, length: int, axis: int) -> shared_memory_descriptor:
+        """A part whose length is no power of two. Raises shared-slice-aligned."""
+        if not is_tile_part(start, length):
+            return super()._unaligned(start, length, axis)
+        return emit(ops.slice, self, start=start, length=length, dim=axis)
 
     def permute(self, order: Sequence[int]) -> shared_memory_descriptor:
         """A view with permuted dimensions: new dimension i is old dimension `order[i]`.

@@ -21,6 +21,7 @@ from weft.language.reduction import reduce_one
 from weft.language.runtime_value import describe, name_of
 from weft.language.shape import check_axis, reshape
 from weft.language.tensor import apply, tensor
+from weft.layout.linear.f2 import is_power_of_two
 from weft.ops import tile
 
 _INTEGERS = {8: int8, 16: int16, 32: int32, 64: int64}
@@ -31,26 +32,35 @@ def sort(x: tensor, dim: int | None = None, descending: bool = False) -> tensor:
     """A tile with its elements in order along `dim` (the last axis if None); shape and layout are unchanged.
 
     NaN of either sign counts as the largest number and comes out as the canonical NaN; -0 comes before +0. To sort pairs, pack
-    them into an int64 with the key in the upper half.
+    them into an int64 with the key in the upper half. Raises tile-sort-end for a length that is no power of two.
     """
     check_tile("sort", x)
-    axis = check_axis(-1 if dim is None else dim, x.rank)
+    axis = _axis("sort", x, dim)
     return _restored(_steps(_keys(x), axis, _log2(x.shape[axis]), bool(descending)), x.dtype)
 
 
 @builtin
 def topk(x: tensor, k: int, dim: int | None = None, descending: bool = True) -> tensor:
     """The `k` largest elements along `dim` (the last axis if None) in descending order; unless `descending`, the smallest ones
-    in ascending order. `k` is a power of two and at most the axis's length (tile-topk).
+    in ascending order. `k` is a power of two and at most the axis's length (tile-topk),
+    which is one too (tile-sort-end).
 
     The result has length `k` there, and the layout of a reduction. The order is that of `sort`.
     """
     check_tile("topk", x)
-    axis = check_axis(-1 if dim is None else dim, x.rank)
+    axis = _axis("topk", x, dim)
     count = check_int("topk", k)
     if not 0 < count <= x.shape[axis] or count & (count - 1):
         raise fail(errors.TILE_TOPK, k=count, value=name_of(x), axis=axis, size=x.shape[axis])
     return _restored(_selected(_keys(x), axis, count, bool(descending)), x.dtype)
+
+
+def _axis(what: str, x: tensor, dim: int | None) -> int:
+    """The axis, whose length is a power of two (tile-sort-end)."""
+    axis = check_axis(-1 if dim is None else dim, x.rank)
+    if not is_power_of_two(x.shape[axis]):
+        raise fail(errors.TILE_SORT_END, what=what, value=name_of(x), axis=axis, size=x.shape[axis])
+    return axis
 
 
 def _selected(x: tensor, axis: int, count: int, descending: bool) -> tensor:

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, NoReturn, cast
 
 from weft.errors import fail
 from weft.errors import layout as errors
-from weft.layout.linear.f2 import is_power_of_two, log2
+from weft.layout.linear.ends import piece_shape
+from weft.layout.linear.f2 import is_power_of_two, log2, next_power_of_two
 from weft.layout.linear.maps import LinearLayout
 
 WARP_SIZE = 32
@@ -31,6 +32,8 @@ times that leaves room for tiles that a cluster shares. Plans and simulated tile
 """
 CLUSTER_BLOCKS = 16
 """The largest cluster, in blocks, of any GPU."""
+LEAST_PIECE = 8
+"""Sizes of tiles are powers of two or multiples of this: the columns of the smallest tensor core instruction."""
 
 
 class TileLayout:
@@ -41,6 +44,8 @@ class TileLayout:
     _key: tuple[Any, ...]
     _hash: int
     _keywords: ClassVar[bool] = False
+    ENDS: ClassVar[str] = ""
+    """The input dimension in which a tile may end before a power of two: its indices beyond the end do not exist."""
 
     @property
     def rank(self) -> int:
@@ -48,7 +53,8 @@ class TileLayout:
         raise NotImplementedError
 
     def to_linear(self, shape: Sequence[int]) -> LinearLayout:
-        """The linear layout for a tile of this shape (powers of two). Raises LayoutError where the two do not fit."""
+        """The linear layout for a tile of this shape; where a size is no power of two, that of the next ones, with the tile's
+        `sizes` (`weft.layout.linear.ends`). Raises LayoutError where the two do not fit."""
         return _resolve(self, ints(shape, "the shape of a tile"))
 
     def format_tensor_view(self, shape: Sequence[int]) -> str:
@@ -67,6 +73,9 @@ class TileLayout:
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
         """The linear layout for a shape of the right rank in powers of two. Call `to_linear`, which checks and caches."""
         raise NotImplementedError
+
+    def check_end(self, shape: tuple[int, ...]) -> None:
+        """Raise where the layout has a reason of its own against a tile of this shape that ends before a power of two."""
 
     def __post_init__(self) -> None:
         for name, take, kind, example in _takers(type(self)):
@@ -122,9 +131,40 @@ def _fields(cls: Any) -> tuple[Any, ...]:
 @lru_cache(maxsize=1 << 16)
 def _resolve(layout: TileLayout, shape: tuple[int, ...]) -> LinearLayout:
     check_shape_for(layout, shape)
-    linear = layout.resolve(shape)
+    linear = layout.resolve(whole_shape(shape))
     check_places(layout, shape, linear.in_size("block"), 1 << (linear.total_in_bits - linear.in_bits("block")))
-    return linear
+    if linear.out_sizes == shape:
+        return linear
+    layout.check_end(shape)
+    _check_end(layout, shape, linear)
+    return linear.ending(shape)
+
+
+def whole_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape with each size rounded up to a power of two."""
+    return tuple(map(next_power_of_two, shape))
+
+
+def _check_end(layout: TileLayout, shape: tuple[int, ...], linear: LinearLayout) -> None:
+    """Beyond a tile's pieces, each bit of a coordinate is that of a register (or offset) that moves along nothing else."""
+    for axis, (size, piece) in enumerate(zip(shape, piece_shape(shape), strict=True)):
+        if is_power_of_two(size):
+            continue
+        if not layout.ENDS:
+            raise fail(errors.TILE_WHOLE, layout=layout, shape=list(shape), axis=axis, size=size)
+        step = 1
+        for dim in linear.in_dims:
+            for basis in linear.bases(dim):
+                pure = dim == layout.ENDS and is_power_of_two(basis[axis]) and not any(_without(basis, axis))
+                step = step if pure else max(step, 1 << basis[axis].bit_length())
+        if step > piece:
+            below, above = size // step * step, -(-size // step) * step
+            near = " or ".join(str(each) for each in (below, above) if each)
+            raise fail(errors.TILE_END, layout=layout, shape=list(shape), axis=axis, size=size, step=step, near=near)
+
+
+def _without(basis: Sequence[int], axis: int) -> Sequence[int]:
+    return (*basis[:axis], *basis[axis + 1 :])
 
 
 def check_shape_for(layout: TileLayout, shape: tuple[int, ...]) -> None:
@@ -263,15 +303,26 @@ def check_powers_of_two(what: str, values: Sequence[int]) -> None:
             raise fail(errors.POWER_OF_TWO, what=what, value=list(values), found=value)
 
 
+def is_tile_size(size: int) -> bool:
+    """Whether a dimension of a tile can have this size: a power of two, or a multiple of LEAST_PIECE."""
+    return size > 0 and (is_power_of_two(size) or size % LEAST_PIECE == 0)
+
+
+def is_tile_part(start: int, length: int) -> bool:
+    """Whether so many elements from `start` on can be a part of a dimension of a tile in memory: bits of coordinates within the
+    part are none of those of its start."""
+    return is_tile_size(length) and start % next_power_of_two(length) == 0
+
+
 def check_tile_shape(shape: Sequence[int]) -> None:
-    """Every size of a tile is a power of two, and a tile has at most TILE_ELEMENTS elements."""
+    """Every size of a tile is a power of two or a multiple of LEAST_PIECE, and a tile has at most TILE_ELEMENTS elements."""
     sizes = ints(shape, "the shape of a tile")
     if min(sizes, default=1) > 0 and prod(sizes) > TILE_ELEMENTS:
         raise fail(errors.TILE_ELEMENTS, shape=shortened(list(sizes)), limit=TILE_ELEMENTS)
     for value in sizes:
-        if not is_power_of_two(value):
+        if not is_tile_size(value):
             rounded = [1 << max(size - 1, 0).bit_length() for size in sizes]
-            raise fail(errors.TILE_SHAPE, shape=list(sizes), found=value, rounded=rounded)
+            raise fail(errors.TILE_SHAPE, shape=list(sizes), found=value, least=LEAST_PIECE, rounded=rounded)
 
 
 def check_ranks(layout: str, **named: Sequence[int]) -> None:

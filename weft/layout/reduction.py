@@ -8,6 +8,11 @@ The algebra: the inputs that differ only along the axis form a subspace K; input
 it. The coordinates along the axis are K / Z. A plan is a basis of that quotient, chosen from registers first, then lanes, then
 warps, each in increasing order along the axis: one step per basis vector.
 
+A plan is one of a tile that ends at powers of two. The pieces of any other tile (`weft.layout.linear.ends`) that lie one behind
+the other along the axis form a *line*. A reduction combines the pieces of a line, register by register, and then follows the
+plan of a piece; in increasing order it follows the plan for each piece, and combines the results. A scan follows it for each
+piece, and combines the total of the pieces before into each.
+
 This module knows neither the combining operation nor the instructions that exchange values.
 """
 
@@ -23,6 +28,7 @@ from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.distributed.layouts import drop_dim
 from weft.layout.linear import f2
+from weft.layout.linear.ends import pieces
 from weft.layout.linear.flat import xor
 from weft.layout.linear.maps import LinearLayout
 
@@ -186,6 +192,20 @@ def plan_scan(layout: LinearLayout, axis: int, reverse: bool = False) -> ScanPla
     Raises LayoutError when the axis is spread over blocks, or is mixed with other dimensions in one hardware bit.
     """
     return _scan(layout, _axis(layout, axis), reverse)
+
+
+def lines(layout: LinearLayout, axis: int) -> tuple[tuple[int, ...], ...]:
+    """The numbers of a tile's pieces, line by line along an axis; lines are in the order of the result's pieces."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for number, start in enumerate(pieces(layout).starts):
+        found.setdefault((*start[:axis], *start[axis + 1 :]), []).append(number)
+    return tuple([tuple(line) for line in found.values()])
+
+
+def piece_by_piece(layout: LinearLayout) -> tuple[int, ...]:
+    """For each register of a tile, its place among those of all pieces one after another."""
+    numbers = [r for own in pieces(layout).registers for r in own]
+    return tuple(sorted(range(len(numbers)), key=numbers.__getitem__))
 
 
 def check_ordered_reduction(layout: LinearLayout, axis: int) -> None:

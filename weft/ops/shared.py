@@ -10,6 +10,7 @@ from weft.ir.core import Effect, Value
 from weft.ir.define import op, reads, writes
 from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType, Type, int32, tile_type
 from weft.layout import DistributedLayout, SharedLayout
+from weft.layout.base import is_tile_part
 from weft.layout.shared.layouts import Pads
 from weft.layout.shared.sizes import VECTOR_BYTES
 from weft.layout.shared.views import contiguous
@@ -40,12 +41,12 @@ def index(handle: Value, index: Value) -> Type:
 
 @op("shared.slice", stage="tile", removed_by=LOWER)
 def slice(handle: Value, start: int, length: int, dim: int) -> Type:
-    """Elements `start` to `start + length` along a dimension. Within a tile, length is a power of two that divides start."""
+    """Elements `start` to `start + length` along a dimension. Within a tile, start is a multiple of the length, rounded up to a
+    power of two."""
     t = shared(handle)
     leading = len(t.shape) - t.layout.rank
     require(0 <= dim < len(t.shape), "there is no dimension {}", dim)
-    aligned = length > 0 and length & (length - 1) == 0 and start % length == 0
-    require(dim < leading or aligned, "a part of a tile is a power of two long and starts at a multiple of that")
+    require(dim < leading or is_tile_part(start, length), "no part of a tile: {} elements from {}", length, start)
     require(dim == 0 or dim >= leading or length == t.shape[dim], "tiles of a part along dimension {} of {}", dim, t)
     shape = tuple([length if d == dim else size for d, size in enumerate(t.shape)])
     return SharedType(t.element, shape, t.layout, t.alloc_shape)

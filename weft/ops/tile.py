@@ -8,7 +8,7 @@ import math
 from weft.ir.core import Region, Value
 from weft.ir.define import op
 from weft.ir.types import ScalarType, TileType, Type, int32, tile_type
-from weft.layout import DistributedLayout
+from weft.layout import DistributedLayout, is_tile_size
 from weft.layout.distributed import infer
 from weft.layout.reduction import check_ordered_reduction, check_scan
 from weft.ops.check import boolean, dtype_of, integer, require, same_form, same_type, scalar, tile, yields
@@ -18,8 +18,8 @@ LOWER = "lower_tiles"
 
 @op("tile.arange", stage="tile", removed_by=LOWER)
 def arange(start: int, end: int, layout: DistributedLayout) -> Type:
-    """An int32 tile `[start, start + 1, ..., end - 1]`; its length is a power of two."""
-    require(end > start and (end - start) & (end - start - 1) == 0, "arange needs a power-of-two length")
+    """An int32 tile `[start, start + 1, ..., end - 1]`."""
+    require(is_tile_size(end - start), "no tile has {} elements", end - start)
     return tile_type(int32, (end - start,), layout)
 
 

@@ -15,7 +15,7 @@ shared access, 120 for the barrier. Layouts are linear layouts with inputs regis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
 
@@ -26,9 +26,10 @@ from weft.layout.convert.round_trip import SharedRoundTrip, plan_shared
 from weft.layout.convert.shuffle import ShuffleStep, WarpShuffle, plan_shuffle
 from weft.layout.cost import Cost
 from weft.layout.linear.columns import Columns, columns, distinct_registers
+from weft.layout.linear.ends import Pieces, pieces
 from weft.layout.linear.f2 import Span
 from weft.layout.linear.maps import LinearLayout
-from weft.layout.shared.vectors import VectorAccess
+from weft.layout.shared.vectors import VectorAccess, repeated, spread
 
 __all__ = [
     "VectorAccess",
@@ -79,6 +80,8 @@ def plan_conversion(src: LinearLayout, dst: LinearLayout, bits: int, first: bool
         return Nothing()
     before, after = columns(src), columns(dst)
     _check(src, dst, before, after)
+    if not src.is_whole:
+        return _by_pieces(src, dst, bits, first)
     if first or _moves_between_blocks(before, after):
         return plan_across(before, after, bits, first)
     if move := _plan_registers(before, after):
@@ -99,10 +102,59 @@ def describe(plan: Plan) -> str:
 
 
 def _check(src: LinearLayout, dst: LinearLayout, before: Columns, after: Columns) -> None:
-    if src.out_sizes != dst.out_sizes:
-        raise fail(errors.CONVERT_SHAPE, src=list(src.out_sizes), dst=list(dst.out_sizes))
+    if src.sizes != dst.sizes:
+        raise fail(errors.CONVERT_SHAPE, src=list(src.sizes), dst=list(dst.sizes))
     if len(before.thread) != len(after.thread):
         raise fail(errors.CONVERT_THREADS, src=1 << len(before.warp), dst=1 << len(after.warp))
+
+
+def _by_pieces(src: LinearLayout, dst: LinearLayout, bits: int, first: bool) -> Plan:
+    """The plan of one piece, for all pieces of a tile that ends before a power of two."""
+    source, target = pieces(src), pieces(dst)
+    plan = plan_conversion(source.layout, target.layout, bits, first)
+    if isinstance(plan, Nothing):
+        plan = RegisterMove(tuple(range(len(source.registers[0]))))
+    if isinstance(plan, RegisterMove):
+        return RegisterMove(_spread([tuple([own[r] for r in plan.table]) for own in source.registers], target))
+    if isinstance(plan, WarpShuffle):
+        return _shuffled(plan, source, target)
+    if isinstance(plan, ClusterRoundTrip):
+        raise fail(errors.CONVERT_END_BLOCKS, shape=list(src.sizes))
+    step = plan.elements
+    return replace(
+        plan,
+        elements=step * len(source.starts),
+        store=repeated(_apart(plan.store, step, len(source.starts)), source.registers),
+        load=repeated(_apart(plan.load, step, len(target.starts)), target.registers),
+        result=spread([plan.result] * len(target.starts), target.registers),
+    )
+
+
+def _apart(access: VectorAccess, step: int, count: int) -> list[VectorAccess]:
+    """The access in `count` parts of a memory that are `step` elements apart."""
+    return [replace(access, offsets=tuple([part * step + at for at in access.offsets])) for part in range(count)]
+
+
+def _spread(entries: list[tuple[int, ...]], target: Pieces) -> tuple[int, ...]:
+    """A table for the registers of a tile, from those for the registers of each piece."""
+    table = {
+        r: entry
+        for own, part in zip(target.registers, entries, strict=True)
+        for r, entry in zip(own, part, strict=True)
+    }
+    return tuple([table[r] for r in range(len(table))])
+
+
+def _shuffled(plan: WarpShuffle, source: Pieces, target: Pieces) -> WarpShuffle:
+    """The shuffle of each piece, in the same rounds: the lists of all pieces one after another."""
+    given, taken = len(plan.registers), len(plan.steps)
+    parts = range(len(source.starts))
+    return replace(
+        plan,
+        registers=tuple([own[r] for own in source.registers for r in plan.registers]),
+        steps=tuple([ShuffleStep(p * given + step.register, step.lane) for p in parts for step in plan.steps]),
+        result=_spread([tuple([p * taken + at for at in plan.result]) for p in parts], target),
+    )
 
 
 def crosses(plan: Plan) -> bool:

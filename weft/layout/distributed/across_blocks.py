@@ -32,7 +32,7 @@ def within_blocks(
     known = Span(moved.flat_columns)
     missing = [unit for unit in _units(linear) if known.add(unit)]
     full = moved.with_columns("register", [*moved.columns["register"], *missing])
-    return as_spelling(full, full.out_sizes)
+    return as_spelling(full, linear.sizes)
 
 
 class Halves(NamedTuple):
@@ -56,7 +56,7 @@ def halves(linear: LinearLayout, axis: int) -> Halves | None:
     inside = (basis[axis] for dim in ("register", "lane", "warp") for basis in linear.bases(dim))
     if not pure or any(value & over for value in inside):
         return None
-    shape, rank = linear.out_sizes, len(linear.out_sizes)
+    shape, rank = linear.sizes, len(linear.sizes)
     bits = reversed(range(f2.log2(shape[axis])))
     runs = [(mine, 1 << len(list(run))) for mine, run in groupby(bits, lambda bit: bool(over >> bit & 1))]
     split = (*shape[:axis], *(size for _, size in runs), *shape[axis + 1 :])

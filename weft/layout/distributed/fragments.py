@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from weft.layout.base import Step, cover
 from weft.layout.linear.columns import combinations
+from weft.layout.linear.ends import pieces
 from weft.layout.linear.maps import LinearLayout
 
 K_BITS = 256
@@ -58,6 +59,13 @@ MMA_RIGHT = {w: Fragment(inner=-2, inner_size=8 * w, outer=-1, outer_size=8, wid
 WGMMA_ACCUMULATOR = {
     n: Fragment(inner=-1, inner_size=n, outer=-2, outer_size=16, width=2) for n in (8, 16, 32, 64, 128, 256)
 }
+WGMMA_COLUMNS = range(8, 257, 8)
+"""Columns of a wgmma. For integers, those above 32 are multiples of 16 (PTX ISA, wgmma.mma_async, "Matrix Shape")."""
+
+
+def wgmma_accumulator(n: int) -> Fragment:
+    """The accumulator of `n` columns, or for other numbers than powers of two the largest that repeats in its registers."""
+    return WGMMA_ACCUMULATOR[n & -n]
 
 
 def fragment_starts(linear: LinearLayout, fragment: Fragment) -> dict[tuple[int, int], int] | None:
@@ -65,6 +73,36 @@ def fragment_starts(linear: LinearLayout, fragment: Fragment) -> dict[tuple[int,
 
     None if the lowest registers and the lanes do not form a fragment. Registers that repeat elements are left out.
     """
+    if linear.is_whole:
+        return _piece_starts(linear, fragment)
+    parts = pieces(linear)
+    within = _piece_starts(parts.layout, fragment)
+    if within is None:
+        return None
+    starts: dict[tuple[int, int], int] = {}
+    for (down, right), registers in zip(parts.starts, parts.registers, strict=True):
+        for (row, column), first in within.items():
+            starts[down + row, right + column] = registers[first]
+    return starts
+
+
+def joined_starts(starts: dict[tuple[int, int], int], columns: int, n: int) -> dict[tuple[int, int], int] | None:
+    """The starts of accumulators of `n` columns, from those of parts of them of `columns` columns; None if registers of the
+    parts do not follow one another."""
+    each = n // columns
+    found: dict[tuple[int, int], int] = {}
+    for row in dict.fromkeys(row for row, _ in starts):
+        line = sorted((column, register) for (r, column), register in starts.items() if r == row)
+        for first in range(0, len(line), each):
+            column, register = line[first]
+            wanted = [(column + i * columns, register + i * columns // 2) for i in range(each)]
+            if line[first : first + each] != wanted:
+                return None
+            found[row, column] = register
+    return found
+
+
+def _piece_starts(linear: LinearLayout, fragment: Fragment) -> dict[tuple[int, int], int] | None:
     shape = [1, 1]
     shape[fragment.inner], shape[fragment.outer] = fragment.inner_size, fragment.outer_size
     wanted = cover(fragment.steps(2), shape, ("register", "lane"))

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from weft.errors import fail
 from weft.errors import layout as errors
-from weft.layout.base import TileLayout, check_order, check_tile_shape, tile_dims
+from weft.layout.base import TileLayout, check_order, check_tile_shape, tile_dims, whole_shape
 from weft.layout.distributed.layouts import (
     AutoLayout,
     BlockedLayout,
@@ -22,7 +22,8 @@ from weft.layout.distributed.layouts import (
     DistributedLinearLayout,
     SliceLayout,
 )
-from weft.layout.linear.f2 import is_power_of_two
+from weft.layout.linear.ends import end_alike
+from weft.layout.linear.f2 import is_power_of_two, next_power_of_two
 from weft.layout.linear.maps import LinearLayout
 
 P = ParamSpec("P")
@@ -47,9 +48,10 @@ def _hashable(value: Any) -> Any:
 @_memoised
 def as_spelling(linear: LinearLayout, shape: Sequence[int]) -> DistributedLinearLayout:
     """A distributed linear layout, spelled by its bases over a tile of this shape."""
-    reshaped = linear.reshape_outs(tile_dims(shape))
+    whole = whole_shape(shape)
+    reshaped = linear.reshape_outs(tile_dims(whole))
     registers, lanes, warps, blocks = (reshaped.bases(d) for d in ("register", "lane", "warp", "block"))
-    return DistributedLinearLayout(registers, lanes, warps, blocks, shape)
+    return DistributedLinearLayout(registers, lanes, warps, blocks, whole)
 
 
 def slice_of(layout: DistributedLayout, axis: int) -> SliceLayout:
@@ -81,6 +83,8 @@ def reshape(layout: DistributedLayout, src_shape: Sequence[int], dst_shape: Sequ
     if numels[0] != numels[1]:
         src, dst = list(src_shape), list(dst_shape)
         raise fail(errors.RESHAPE, src=src, dst=dst, src_numel=numels[0], dst_numel=numels[1])
+    if not end_alike(src_shape, dst_shape):
+        raise fail(errors.RESHAPE_END, src=list(src_shape), dst=list(dst_shape))
     if src_shape == dst_shape or not layout.is_resolved:
         return layout
     return as_spelling(layout.to_linear(src_shape), dst_shape)
@@ -108,7 +112,7 @@ def join(layout: DistributedLayout, shape: Sequence[int]) -> DistributedLayout:
     linear = layout.to_linear(shape)
     registers, lanes, warps, blocks = ([(*basis, 0) for basis in linear.bases(d)] for d in linear.in_dims)
     pair = (*(0 for _ in shape), 1)
-    return DistributedLinearLayout([pair, *registers], lanes, warps, blocks, (*shape, 2))
+    return DistributedLinearLayout([pair, *registers], lanes, warps, blocks, (*linear.out_sizes, 2))
 
 
 @_memoised
@@ -157,7 +161,7 @@ def extract(
     linear = layout.to_linear(shape)
     registers, lanes, warps, blocks = (linear.bases(d) for d in linear.in_dims)
     kept = [basis for basis in registers if all(c < n for c, n in zip(basis, sizes, strict=True))]
-    part = DistributedLinearLayout(kept, lanes, warps, blocks, sizes)
+    part = DistributedLinearLayout(kept, lanes, warps, blocks, whole_shape(sizes))
     same = layout.accepts(sizes) and layout.to_linear(sizes) is part.to_linear(sizes)
     return layout if same else part
 
@@ -175,8 +179,8 @@ def cat(layout: DistributedLayout, shape: Sequence[int], dim: int) -> Distribute
         return layout
     linear = layout.to_linear(shape)
     registers, lanes, warps, blocks = (linear.bases(d) for d in linear.in_dims)
-    second = tuple(shape[d] if d == dim else 0 for d in range(len(shape)))
-    return DistributedLinearLayout([*registers, second], lanes, warps, blocks, whole)
+    second = tuple(size if d == dim else 0 for d, size in enumerate(linear.out_sizes))
+    return DistributedLinearLayout([*registers, second], lanes, warps, blocks, whole_shape(whole))
 
 
 @_memoised
@@ -212,7 +216,8 @@ def broadcast(layout: DistributedLayout, src_shape: Sequence[int], dst_shape: Se
         return layout
     linear = layout.to_linear(src_shape)
     for d in reversed(range(len(dst_shape))):
-        linear *= LinearLayout.identity(dst_shape[d] // src_shape[d], "register", f"dim{d}")
+        repeats = next_power_of_two(dst_shape[d]) if src_shape[d] == 1 else 1
+        linear *= LinearLayout.identity(repeats, "register", f"dim{d}")
     return as_spelling(linear, dst_shape)
 
 

@@ -32,6 +32,7 @@ from weft.layout.base import (
     tile_dims,
     unresolved,
     vectors,
+    whole_shape,
 )
 from weft.layout.cluster import Cga, block_bases, block_shape, cga_fields
 from weft.layout.linear.f2 import Span, is_power_of_two, log2
@@ -44,6 +45,8 @@ class DistributedLayout(TileLayout):
     """Base of the layouts of tiles in registers."""
 
     __slots__ = ()
+
+    ENDS: ClassVar[str] = "register"
 
     @property
     def num_warps(self) -> int | None:
@@ -66,7 +69,7 @@ class DistributedLayout(TileLayout):
         return ()
 
     def accepts(self, shape: Sequence[int]) -> bool:
-        """Whether a tile of this shape (powers of two) can have this layout."""
+        """Whether a tile of this shape has the layout's rank and, where the layout has a shape of its own, that shape."""
         return len(shape) == self.rank
 
     def copied(self, bits: int) -> DistributedLayout:
@@ -233,9 +236,10 @@ def check_slices(layout: DistributedLayout, rank: int) -> None:
 class DistributedLinearLayout(DistributedLayout):
     """A linear layout spelled by its bases: per register, lane, warp and block bit the coordinates it moves to.
 
-    `shape` is the tile's; every element must be reached. A larger tile repeats the layout in more registers, first along the
-    dimension that the first registers move along. In a smaller one bases beyond it are zero, and registers that would only
-    repeat elements are dropped. A deep copy has lists for bases, which code may edit before the layout is used.
+    `shape` is the tile's, in powers of two; every element must be reached. A larger tile repeats the layout in more registers,
+    first along the dimension that the first registers move along. In a smaller one bases beyond it are zero, and registers that
+    would only repeat elements are dropped. A tile may end early along dimensions whose upper bits lie in registers. A deep copy
+    has lists for bases, which code may edit before the layout is used.
     """
 
     reg_bases: Sequence[Sequence[int]]
@@ -249,6 +253,7 @@ class DistributedLinearLayout(DistributedLayout):
     def _complete(self) -> None:
         shape = ints(self.shape)
         check_tile_shape(shape)
+        check_powers_of_two("the shape of DistributedLinearLayout", shape)
         bases = {f: vectors(getattr(self, f)) for f in ("reg_bases", "lane_bases", "warp_bases", "block_bases")}
         for field, given in bases.items():
             check_bases(field, given, shape)
@@ -276,8 +281,9 @@ class DistributedLinearLayout(DistributedLayout):
         return vectors(self.block_bases)
 
     def accepts(self, shape: Sequence[int]) -> bool:
-        """Whether the shape is the layout's own, or 1 where it differs."""
-        return len(shape) == self.rank and all(n in (1, own) for n, own in zip(shape, self.shape, strict=True))
+        """Whether the shape is the layout's own, or 1 where it differs; sizes between powers of two count as the next one."""
+        whole = whole_shape(shape)
+        return len(shape) == self.rank and all(n in (1, own) for n, own in zip(whole, self.shape, strict=True))
 
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
         """The layout over a tile of this shape. Raises LayoutError (layout-linear-shape) if it reaches not every element."""
@@ -376,11 +382,11 @@ def check_num_ctas(layout: TileLayout, own: int, num_ctas: int) -> None:
 
 def drop_dim(linear: LinearLayout, dim: int) -> LinearLayout:
     """A distributed linear layout projected along a dimension, without the registers that then only repeat others."""
-    kept = [size for d, size in enumerate(linear.out_sizes) if d != dim]
+    kept, ends = ([size for d, size in enumerate(sizes) if d != dim] for sizes in (linear.out_sizes, linear.sizes))
     dims = [d for index, d in enumerate(linear.out_dims) if index != dim]
     projected = linear.sublayout(linear.in_dims, dims).reshape_outs(tile_dims(kept))
     span = Span()
-    return projected.with_columns("register", [c for c in projected.columns["register"] if span.add(c)])
+    return projected.with_columns("register", [c for c in projected.columns["register"] if span.add(c)]).ending(ends)
 
 
 def _distributed(bases: Mapping[str, Sequence[Sequence[int]]], shape: Sequence[int]) -> LinearLayout:

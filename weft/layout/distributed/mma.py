@@ -28,8 +28,9 @@ WGMMA = (3, 0)
 class NVMMADistributedLayout(DistributedLayout):
     """Accumulators of tensor core instructions: version [2, 0] is mma.sync (so is [2, 1], its Turing form), [3, 0] is wgmma.
 
-    `instr_shape` is [16, 8] for mma.sync and [16, N, K] for wgmma (16 rows per warp). `warps_per_cta` warps repeat the
-    instruction per dimension: along rows first for wgmma, along columns first for mma.sync.
+    `instr_shape` is [16, 8] for mma.sync and [16, N, K] for wgmma (16 rows per warp; N a multiple of 8 up to 256).
+    `warps_per_cta` warps repeat the instruction per dimension: along rows first for wgmma, along columns first for mma.sync.
+    Along the columns they do for N a power of two.
     """
 
     version: Sequence[int]
@@ -44,6 +45,10 @@ class NVMMADistributedLayout(DistributedLayout):
         version, warps, instr = ints(self.version), ints(self.warps_per_cta), ints(self.instr_shape)
         check_powers_of_two("warps_per_cta", warps)
         _accumulator(version, instr)
+        if version == WGMMA and not is_power_of_two(instr[1]) and warps[-1] > 1:
+            raise fail(
+                errors.INSTR_ACROSS, instr_shape=list(instr), warps=list(warps), n=instr[1], least=instr[1] & -instr[1]
+            )
         self._freeze(version=version, warps_per_cta=warps, instr_shape=instr, **cga_fields(self, len(warps)))
 
     @property
@@ -174,7 +179,9 @@ def pick_wgmma_layout(
     while down < num_warps and rows > 16 * down:
         down *= 2
     across = num_warps // down
-    n = min(max(columns // across, min(fragments.WGMMA_ACCUMULATOR)), max(fragments.WGMMA_ACCUMULATOR))
+    own = max(columns // across, min(fragments.WGMMA_COLUMNS))
+    own = own if across == 1 else own & -own
+    n = max(n for n in fragments.WGMMA_COLUMNS if own % n == 0)
     return NVMMADistributedLayout(
         [3, 0], [down, across], [16, n, fragments.K_BITS // element_bits], cga_layout=cga_layout
     )
@@ -187,11 +194,11 @@ def _accumulator(version: tuple[int, ...], instr_shape: tuple[int, ...]) -> frag
         return fragments.MMA_ACCUMULATOR
     if version != WGMMA:
         raise fail(errors.MMA_VERSION, version=list(version))
-    fits = len(instr_shape) == 3 and instr_shape[0] == 16 and instr_shape[1] in fragments.WGMMA_ACCUMULATOR
+    fits = len(instr_shape) == 3 and instr_shape[0] == 16 and instr_shape[1] in fragments.WGMMA_COLUMNS
     if not fits or instr_shape[2] not in (8, 16, 32):
-        expected = "[16, N, K] with N a power of two from 8 to 256 and K 256 bits of elements"
+        expected = "[16, N, K] with N a multiple of 8 from 8 to 256 and K 256 bits of elements"
         raise fail(errors.INSTR_SHAPE, instr_shape=list(instr_shape), version=list(version), expected=expected)
-    return fragments.WGMMA_ACCUMULATOR[instr_shape[1]]
+    return fragments.wgmma_accumulator(instr_shape[1])
 
 
 def _row_major(rank: int) -> tuple[int, ...]:

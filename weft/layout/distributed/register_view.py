@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
+from weft.layout.linear.ends import held
 from weft.layout.linear.f2 import Span, is_power_of_two
 from weft.layout.linear.maps import LinearLayout
 
@@ -35,13 +36,15 @@ def register_view(linear: LinearLayout) -> RegisterView:
     """
     span, bases = Span(), linear.bases("register")
     moves = [basis for basis, column in zip(bases, linear.columns["register"], strict=True) if span.add(column)]
-    at = [(0,) * len(linear.out_dims)]
-    for basis in bases:
-        at += [_xor(each, basis) for each in at]
+    table = linear.table("register")
+    at = [linear.coordinates(table[register]) for register in held(linear)]
     registers: dict[Numbers, int] = {}
     for register, coordinates in enumerate(at):
         registers.setdefault(coordinates, register)
-    axes = _axes(moves, len(linear.out_dims))
+    axes = [
+        [at for at in along if at < size]
+        for along, size in zip(_axes(moves, len(linear.out_dims)), linear.sizes, strict=False)
+    ]
     shape = tuple(map(len, axes)) if axes else (len(registers),)
     elements = list(product(*axes)) if axes else list(registers)
     numbers = {coordinates: number for number, coordinates in enumerate(elements)}
@@ -61,7 +64,3 @@ def _axes(moves: list[Numbers], rank: int) -> list[list[int]]:
             along += [coordinate + step for coordinate in along]
         axes.append(along)
     return axes
-
-
-def _xor(a: Numbers, b: Numbers) -> Numbers:
-    return tuple([x ^ y for x, y in zip(a, b, strict=True)])

@@ -53,6 +53,13 @@ class Span:
         rest, combination = self.reduce(target)
         return None if rest else combination
 
+    def largest(self, vector: int) -> int:
+        """The largest sum of `vector` and an element of the space."""
+        for lead in sorted(self._rows, reverse=True):
+            if not vector >> lead & 1:
+                vector ^= self._rows[lead][0]
+        return vector
+
     def __contains__(self, vector: int) -> bool:
         return self.reduce(vector)[0] == 0
 
@@ -92,6 +99,11 @@ def kernel(columns: Iterable[int]) -> tuple[int, ...]:
 def log2(size: int) -> int:
     """Number of bits of an index below `size`, a power of two."""
     return size.bit_length() - 1
+
+
+def next_power_of_two(size: int) -> int:
+    """The least power of two that is not below `size`, which is positive."""
+    return 1 << (size - 1).bit_length()
 
 
 def is_power_of_two(value: int) -> bool:

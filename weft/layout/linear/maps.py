@@ -10,8 +10,11 @@ Input dimensions are ordered from the least significant one (registers) up. Outp
 the last one running fastest: coordinates (i, j) in a shape (M, N) have the *flat* index i * N + j, and because sizes are
 powers of two the flat index concatenates the bits of the coordinates. Bases are stored in this form: one integer each.
 
+A tile may end before the powers of two of its map: then `sizes` are smaller than `out_sizes`, and the inputs that lead beyond
+them do not exist (`weft.layout.linear.ends`). All else here is about the whole map; what derives from one has no such ends.
+
 Layouts are interned: equal ones are the same object, so the frequent comparisons and hashes of a compiler are free. This
-module knows no hardware, no shapes other than powers of two, and no array library (a map applies to any integer array).
+module knows no hardware, and no array library (a map applies to any integer array).
 """
 
 from __future__ import annotations
@@ -35,22 +38,23 @@ class LinearLayout:
     """A linear map over F2, immutable. Make one with `make`, `identity`, `zeros`, or from others.
 
     Attributes: `in_dims` (least significant first), `out_dims` and `out_sizes` (as in a shape, last fastest), `columns` (per
-    input dimension the flat image of each of its bits).
+    input dimension the flat image of each of its bits), `sizes` (of the tile: `out_sizes`, or less where it ends before them).
     """
 
-    __slots__ = ("__weakref__", "_shifts", "columns", "in_dims", "out_dims", "out_sizes")
+    __slots__ = ("__weakref__", "_shifts", "columns", "in_dims", "out_dims", "out_sizes", "sizes")
 
     columns: Mapping[str, tuple[int, ...]]
     in_dims: tuple[str, ...]
     out_dims: tuple[str, ...]
     out_sizes: tuple[int, ...]
+    sizes: tuple[int, ...]
     _shifts: tuple[int, ...]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a LinearLayout cannot be changed (setting {name!r})")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return intern, (tuple(self.columns.items()), self.outs)
+        return intern, (tuple(self.columns.items()), self.outs, self.sizes)
 
     # Making one
 
@@ -79,7 +83,17 @@ class LinearLayout:
         """Every index of `in_dim` is coordinate 0 of `out_dim`, which has size 1: a broadcast."""
         return intern(((in_dim, (0,) * f2.log2(size)),), ((out_dim, 1),))
 
+    def ending(self, sizes: Sequence[int]) -> LinearLayout:
+        """The same map for a tile of these sizes, each at most that of its output dimension."""
+        assert all(0 < size <= whole for size, whole in zip(sizes, self.out_sizes, strict=True))
+        return intern(tuple(self.columns.items()), self.outs, tuple(sizes))
+
     # Looking at it
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the tile has every element that the map reaches."""
+        return self.sizes == self.out_sizes
 
     @property
     def outs(self) -> Outs:
@@ -321,7 +335,8 @@ class LinearLayout:
     def __repr__(self) -> str:
         """Bases per input dimension, then the output shape: `register: 1->(0, 1), 2->(1, 0); ... -> dim0 64, dim1 16`."""
         ins = "; ".join(f"{d}: {self._repr_bases(d)}" for d in self.in_dims)
-        return f"LinearLayout({ins} -> {', '.join(f'{d} {size}' for d, size in self.outs)})"
+        outs = ", ".join(f"{d} {size}" for d, size in zip(self.out_dims, self.sizes, strict=True))
+        return f"LinearLayout({ins} -> {outs})"
 
     def _repr_bases(self, in_dim: str) -> str:
         return ", ".join(f"{1 << bit}->{vector}" for bit, vector in enumerate(self.bases(in_dim))) or "none"
@@ -369,21 +384,21 @@ class LinearLayout:
         return found if product.permute_ins(self.in_dims).permute_outs(self.out_dims) is self else None
 
 
-_interned: WeakValueDictionary[tuple[DimColumns, Outs], LinearLayout] = WeakValueDictionary()
+_interned: WeakValueDictionary[tuple[DimColumns, Outs, tuple[int, ...]], LinearLayout] = WeakValueDictionary()
 _lock = Lock()
 
 
-def intern(columns: DimColumns, outs: Outs) -> LinearLayout:
-    """The one layout with these flat columns and outputs."""
-    key = (columns, outs)
+def intern(columns: DimColumns, outs: Outs, sizes: tuple[int, ...] | None = None) -> LinearLayout:
+    """The one layout with these flat columns and outputs, of a tile of these sizes (default: those of the outputs)."""
+    key = (columns, outs, tuple([size for _, size in outs]) if sizes is None else sizes)
     found = _interned.get(key)
     if found is not None:
         return found
     with _lock:
-        return _interned.setdefault(key, _construct(columns, outs))
+        return _interned.setdefault(key, _construct(*key))
 
 
-def _construct(columns: DimColumns, outs: Outs) -> LinearLayout:
+def _construct(columns: DimColumns, outs: Outs, ends: tuple[int, ...]) -> LinearLayout:
     sizes = tuple(size for _, size in outs)
     shifts = tuple(f2.log2(prod(sizes[index + 1 :])) for index in range(len(sizes)))
     layout = LinearLayout()
@@ -392,6 +407,7 @@ def _construct(columns: DimColumns, outs: Outs) -> LinearLayout:
         "in_dims": tuple(d for d, _ in columns),
         "out_dims": tuple(d for d, _ in outs),
         "out_sizes": sizes,
+        "sizes": ends,
         "_shifts": shifts,
     }
     for name, value in fields.items():

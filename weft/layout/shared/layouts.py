@@ -22,13 +22,16 @@ from weft.layout.base import (
     check_onto,
     check_order,
     check_places,
+    check_powers_of_two,
     check_ranks,
     check_shape_for,
     check_tile_shape,
     cover,
     ints,
+    is_tile_size,
     tile_dims,
     vectors,
+    whole_shape,
 )
 from weft.layout.cluster import Cga, block_bases, block_shape, cga_fields
 from weft.layout.linear.f2 import is_power_of_two, log2
@@ -53,6 +56,8 @@ class SharedLayout(TileLayout):
     """Base of the layouts of tiles in shared memory."""
 
     __slots__ = ()
+
+    ENDS: ClassVar[str] = "offset"
 
     @property
     def cga(self) -> Cga:
@@ -229,11 +234,22 @@ class NVMMASharedLayout(SharedLayout):
         self._swizzle(bases, part)
         return _shared(self._padded(bases), block_bases(self.cga, shape), shape)
 
+    def check_end(self, shape: tuple[int, ...]) -> None:
+        """The swizzle divides the rows of the tile itself (layout-swizzle-fit)."""
+        self._part(shape)
+
     def box(self, part: Sequence[int]) -> tuple[int, ...]:
-        """Shape of the boxes that a block's part of a tile is cut into."""
-        box = [min(size, self.BOX_LIMIT) for size in part]
+        """Shape of the boxes that a block's part of a tile is cut into.
+
+        A size that is no power of two is cut evenly. In memory what follows it has the places of the next power of two, so
+        along slower dimensions there is one box for each index."""
+        box, whole = list(part), True
+        for d in self.order[1:]:
+            box[d] = _evenly(part[d], self.BOX_LIMIT) if whole else 1
+            whole = whole and is_power_of_two(part[d])
+        column = self.order[0]
+        box[column] = min(box[column], self.BOX_LIMIT)
         if self.swizzle_byte_width:
-            column = self.order[0]
             box[column] = min(box[column], self.swizzle_byte_width // self.element_bytes)
         return tuple(box)
 
@@ -270,6 +286,12 @@ class NVMMASharedLayout(SharedLayout):
         return [*bases[:data], [0] * self.rank, *bases[data:]]
 
 
+def _evenly(size: int, most: int) -> int:
+    """The largest part, of at most `most`, that divides a size: a power of two, or a multiple of 8."""
+    counts = range(-(-size // most), size + 1)
+    return next(size // count for count in counts if size % count == 0 and is_tile_size(size // count))
+
+
 @lru_cache(maxsize=256)
 def _default(
     shape: tuple[int, ...], bits: int, transposed: bool, fp4_padded: bool, cga: Cga | None
@@ -300,6 +322,7 @@ class PaddedSharedLayout(SharedLayout):
             if not known or sum(pair[0] == other[0] for other in pairs) > 1:
                 raise fail(errors.PADDING, pair=list(pair))
         check_tile_shape(shape)
+        check_powers_of_two("the shape of PaddedSharedLayout", shape)
         offsets, blocks = vectors(self.offset_bases), vectors(self.block_bases)
         check_bases("offset_bases", offsets, shape)
         check_bases("block_bases", blocks, shape)
@@ -312,6 +335,7 @@ class PaddedSharedLayout(SharedLayout):
     ) -> PaddedSharedLayout:
         """Padding over the plain layout of a tile of this shape, the first dimension of `order` fastest."""
         check_tile_shape(shape)
+        shape = whole_shape(ints(shape))
         order = ints(order, "order")
         check_ranks("PaddedSharedLayout", shape=shape, order=order)
         check_order("order", order, len(shape))

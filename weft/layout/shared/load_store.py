@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
+from operator import add
 
 from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout import cost
+from weft.layout.base import whole_shape
 from weft.layout.distributed.layouts import DistributedLayout
 from weft.layout.linear.columns import Columns, columns
+from weft.layout.linear.ends import Pieces, pieces
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.linear.maps import LinearLayout
@@ -19,7 +22,7 @@ from weft.layout.shared.homes import Homes, homes
 from weft.layout.shared.layouts import PaddedSharedLayout, Pads, SharedLayout
 from weft.layout.shared.ldmatrix import ROW_BYTES, MatrixAccess, plan_matrix
 from weft.layout.shared.sizes import alignment
-from weft.layout.shared.vectors import VectorAccess, load_side, spell, store_side, widest_vector
+from weft.layout.shared.vectors import VectorAccess, load_side, repeated, spell, spread, store_side, widest_vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,23 @@ def plan_remote(
 ) -> RemoteAccess:
     """As `plan_access`, for blocks that access each other's memory. An element that several blocks hold in memory is loaded
     from the reader's own where it can be; one that several hold in registers is stored by the first of them."""
+    _check_view(distributed, view_shape)
+    if distributed.is_whole:
+        return _plan_remote(distributed, shared, tile_shape, start, bits, block_bits, store)
+    parts = pieces(distributed)
+    plans = [
+        _plan_remote(parts.layout, shared, tile_shape, at, bits, block_bits, store) for at in _starts(start, parts)
+    ]
+    access = repeated([plan.access for plan in plans], parts.registers)
+    return replace(plans[0], access=access, result=spread([plan.result for plan in plans], parts.registers))
+
+
+def _plan_remote(
+    distributed: LinearLayout, shared: SharedLayout, tile_shape: tuple[int, ...], start: tuple[int, ...], bits: int,
+    block_bits: int, store: bool,
+) -> RemoteAccess:  # fmt: skip
     found = homes(shared.to_linear(tile_shape), block_bits)
-    tile = columns(_in_tile(distributed, tile_shape, view_shape))
+    tile = columns(_in_tile(distributed, tile_shape))
     blocks = tile.block + (0,) * (block_bits - len(tile.block))
     whole = Columns(tile.register, tile.lane, (*tile.warp, *blocks), ())
     side = (store_side if store else load_side)(whole).mapped(found.of)
@@ -75,7 +93,7 @@ def plan_remote(
         side = replace(side, warp=tuple([place ^ step for place, step in zip(side.warp, own, strict=True)]))
     pads = shared.pads if isinstance(shared, PaddedSharedLayout) else ()
     limit = min(_most_elements(shared, bits, pads), 1 << found.offset_bits)
-    access = spell(side, widest_vector(side, limit), found.of(join(start, tile_shape)))
+    access = spell(side, widest_vector(side, limit), found.of(join(start, whole_shape(tile_shape))))
     return RemoteAccess(access, side.result, found, pads, found.copies if store else (0,))
 
 
@@ -84,7 +102,8 @@ def stays_in_block(
     distributed: LinearLayout, shared: SharedLayout, tile_shape: tuple[int, ...], view_shape: tuple[int, ...]
 ) -> bool:
     """Whether every block finds the elements that it holds in its own memory."""
-    linear, tile = shared.to_linear(tile_shape), _in_tile(distributed, tile_shape, view_shape)
+    _check_view(distributed, view_shape)
+    linear, tile = shared.to_linear(tile_shape), _in_tile(distributed, tile_shape)
     offset = linear.columns["offset"]
     return _in_own_block(tile, linear, len(offset), Span((*offset, *linear.columns["block"])))
 
@@ -113,14 +132,30 @@ def plan_access(
     multiples of its lengths, so an offset is that of the start XORed with the element's own. Raises LayoutError if layout and
     shape do not fit, or if a block would need the memory of another (convert-blocks).
     """
-    linear = shared.to_linear(tile_shape)
-    tile = _in_tile(distributed, tile_shape, view_shape)
+    _check_view(distributed, view_shape)
+    if distributed.is_whole:
+        return _plan_access(distributed, shared, tile_shape, start, bits, store)
+    parts = pieces(distributed)
+    plans = [_plan_access(parts.layout, shared, tile_shape, at, bits, store) for at in _starts(start, parts)]
+    access = repeated([plan.access for plan in plans], parts.registers)
+    matrices = [plan.matrix for plan in plans if plan.matrix is not None]
+    matrix = None
+    if len(matrices) == len(plans):
+        matrix = replace(matrices[0], rows=repeated([each.rows for each in matrices], parts.registers))
+    return SharedAccess(bits, access, spread([plan.result for plan in plans], parts.registers), matrix)
+
+
+def _plan_access(
+    distributed: LinearLayout, shared: SharedLayout, tile_shape: tuple[int, ...], start: tuple[int, ...], bits: int,
+    store: bool,
+) -> SharedAccess:  # fmt: skip
+    linear, tile = shared.to_linear(tile_shape), _in_tile(distributed, tile_shape)
     offset = linear.columns["offset"]
     places = Span((*offset, *linear.columns["block"]))
     if not _in_own_block(tile, linear, len(offset), places):
         raise fail(errors.CONVERT_BLOCKS, src=list(distributed.bases("block")), dst=list(linear.bases("block")))
     side = (store_side if store else load_side)(columns(tile)).mapped(lambda element: solved(places, element))
-    first = solved(places, join(start, tile_shape))
+    first = solved(places, join(start, linear.out_sizes))
     pads = shared.pads if isinstance(shared, PaddedSharedLayout) else ()
     access = spell(side, widest_vector(side, _most_elements(shared, bits, pads)), first, pads)
     matrix = plan_matrix(side, bits, first, pads) if alignment(shared) >= ROW_BYTES else None
@@ -146,12 +181,20 @@ def bank_conflicts(
     return max(access.phase_wavefronts(bits)) - 1
 
 
-def _in_tile(distributed: LinearLayout, tile_shape: Sequence[int], view_shape: Sequence[int]) -> LinearLayout:
+def _check_view(distributed: LinearLayout, view_shape: Sequence[int]) -> None:
+    if distributed.sizes != tuple(view_shape):
+        raise fail(errors.CONVERT_SHAPE, src=list(view_shape), dst=list(distributed.sizes))
+
+
+def _starts(start: tuple[int, ...], parts: Pieces) -> list[tuple[int, ...]]:
+    """The first coordinates in memory of the pieces of a view that begins at `start`."""
+    return [tuple(map(add, start, at)) for at in parts.starts]
+
+
+def _in_tile(distributed: LinearLayout, tile_shape: Sequence[int]) -> LinearLayout:
     """The distributed layout with its elements numbered as the whole tile in shared memory numbers them."""
-    if distributed.out_sizes != tuple(view_shape):
-        raise fail(errors.CONVERT_SHAPE, src=list(view_shape), dst=list(distributed.out_sizes))
     bases = {dim: distributed.bases(dim) for dim in distributed.in_dims}
-    return LinearLayout.make(bases, list(zip(distributed.out_dims, tile_shape, strict=True)))
+    return LinearLayout.make(bases, list(zip(distributed.out_dims, whole_shape(tile_shape), strict=True)))
 
 
 def _in_own_block(tile: LinearLayout, shared: LinearLayout, offset_bits: int, places: Span) -> bool:

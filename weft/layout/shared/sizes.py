@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from weft.layout.cost import element_bytes
+from weft.layout.linear.ends import extent
 from weft.layout.shared.layouts import (
     NVMMASharedLayout,
     PaddedSharedLayout,
@@ -43,7 +44,7 @@ def tile_bytes(layout: SharedLayout, tile_shape: Sequence[int], bits: int) -> in
 
     Raises LayoutError if layout and shape do not fit.
     """
-    elements = layout.to_linear(tile_shape).in_size("offset")
+    elements = extent(layout.to_linear(tile_shape))
     if isinstance(layout, PaddedSharedLayout):
         elements = layout.pad(elements - 1) + 1
     return elements * element_bytes(bits)

@@ -17,8 +17,10 @@ from typing import NamedTuple
 
 from weft.errors import fail
 from weft.errors import layout as errors
+from weft.layout.base import whole_shape
 from weft.layout.cluster import block_shape as part_of_block
 from weft.layout.cluster import split_of
+from weft.layout.linear.f2 import is_power_of_two
 from weft.layout.shared.layouts import NVMMASharedLayout
 from weft.layout.shared.sizes import TMA_BYTES
 
@@ -72,6 +74,8 @@ def check(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> N
         raise fail(errors.TMA_TRANSPOSED, layout=layout, inner=layout.order[0])
     part = part_of_block(layout.cga, block_shape)
     row_bytes = part[-1] * bits // 8
+    if not layout.swizzle_byte_width and not is_power_of_two(part[-1]):
+        raise fail(errors.TMA_ROW_END, shape=list(part), row_bytes=row_bytes)
     if row_bytes < LEAST_INNER_BYTES:
         least = LEAST_INNER_BYTES * 8 // bits * (block_shape[-1] // part[-1])
         raise fail(errors.TMA_INNER, shape=list(part), got=row_bytes, least=least)
@@ -106,12 +110,13 @@ def boxes(
     dims = layout.box_order[::-1]
     starts = product(*(range(0, own[d], box[d]) for d in dims))
     by_dim = [tuple(start[dims.index(d)] for d in range(layout.rank)) for start in starts]
-    if part is None:
+    if part is None and whole_shape(own) == tuple(own):
         return Boxes(box, box_bytes, tuple(Placement(start, i * box_bytes) for i, start in enumerate(by_dim)))
-    inverse = layout.to_linear(part.tile_shape).pseudo_invert()
+    tile_shape, first = part or Slice(tuple(block_shape), (0,) * layout.rank)
+    inverse = layout.to_linear(tile_shape).pseudo_invert()
     found: list[Placement] = []
     for start in by_dim:
-        at = dict(zip(inverse.in_dims, map(add, part.start, start), strict=True))
+        at = dict(zip(inverse.in_dims, map(add, first, start), strict=True))
         found.append(Placement(start, inverse(**at)[0] * bits // 8))
     return Boxes(box, box_bytes, tuple(found))
 
@@ -123,7 +128,8 @@ def writes_slice(
     """Whether the memory of every slice of a tile that has the shape of a descriptor's block consists of its boxes."""
     tile, block = (layout.to_linear(shape).pseudo_invert() for shape in (tile_shape, block_shape))
     box = layout.box(part_of_block(layout.cga, block_shape))
-    step = max(prod(box) * layout.element_bytes, TMA_BYTES) * 8 // bits
+    box_bytes = prod(box) * layout.element_bytes
+    step = max(box_bytes & -box_bytes, TMA_BYTES) * 8 // bits
     for dim, own, size in zip(tile.in_dims, box, block_shape, strict=True):
         for bit, column in enumerate(tile.columns[dim]):
             offset, others = divmod(column, tile.out_size("block"))

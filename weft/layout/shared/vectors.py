@@ -199,6 +199,24 @@ def spell(side: Side, vec: int, start: int = 0, pads: Pads = ()) -> VectorAccess
     )
 
 
+def repeated(accesses: Sequence[VectorAccess], registers: Sequence[Sequence[int]]) -> VectorAccess:
+    """The accesses of a tile's pieces one after another, which differ in their offsets only; `registers[p][r]` is the register
+    of the tile that is register r of piece p."""
+    moved = [
+        tuple([own[r] for r in group])
+        for access, own in zip(accesses, registers, strict=True)
+        for group in access.registers
+    ]
+    offsets = [offset for access in accesses for offset in access.offsets]
+    return replace(accesses[0], offsets=tuple(offsets), registers=tuple(moved))
+
+
+def spread(results: Sequence[Sequence[int]], registers: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """For each register of a tile, the one that is loaded for it, from the same of each piece (see `repeated`)."""
+    loaded = {own[r]: own[at] for result, own in zip(results, registers, strict=True) for r, at in enumerate(result)}
+    return tuple([loaded[r] for r in range(len(loaded))])
+
+
 def _chosen(bases: Sequence[int], index: Any) -> Any:
     """Sum of the bases that the bits of an int, or of each entry of an array, choose."""
     total: Any = 0

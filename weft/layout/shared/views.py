@@ -13,7 +13,8 @@ from functools import lru_cache
 
 from weft.errors import fail
 from weft.errors import layout as errors
-from weft.layout.base import tile_dims
+from weft.layout.base import tile_dims, whole_shape
+from weft.layout.linear.ends import end_alike
 from weft.layout.linear.f2 import log2, rank
 from weft.layout.linear.maps import LinearLayout
 from weft.layout.shared.layouts import (
@@ -34,8 +35,9 @@ def permuted(layout: SharedLayout, order: Sequence[int], shape: Sequence[int]) -
     if tuple(order) == tuple(range(layout.rank)):
         return layout
     linear = layout.to_linear(shape).permute_outs([f"dim{d}" for d in order])
-    outs = tile_dims([shape[d] for d in order])
-    view = linear.rename_outs(dict(zip(linear.out_dims, (name for name, _ in outs), strict=True)))
+    sizes = [shape[d] for d in order]
+    names = (name for name, _ in tile_dims(sizes))
+    view = linear.rename_outs(dict(zip(linear.out_dims, names, strict=True))).ending(sizes)
     cga = [[vector[d] for d in order] for vector in layout.cga]
     return _spelled(layout, view, _permuted_candidates(layout, order, cga))
 
@@ -48,7 +50,9 @@ def reshaped(layout: SharedLayout, shape: Sequence[int], new_shape: Sequence[int
     linear = layout.to_linear(shape)
     if tuple(shape) == tuple(new_shape):
         return layout
-    view = linear.reshape_outs(tile_dims(new_shape))
+    if not end_alike(shape, new_shape):
+        raise fail(errors.RESHAPE_END, src=list(shape), dst=list(new_shape))
+    view = linear.reshape_outs(tile_dims(whole_shape(new_shape))).ending(new_shape)
     return _spelled(layout, view, _reshaped_candidates(layout, len(new_shape)))
 
 
@@ -116,13 +120,13 @@ def _reshaped_candidates(layout: SharedLayout, rank: int) -> Iterator[SharedLayo
 
 def _spelled(layout: SharedLayout, view: LinearLayout, candidates: Iterator[SharedLayout]) -> SharedLayout:
     """The first candidate that equals `view`, otherwise a layout by its bases."""
-    shape = view.out_sizes
+    shape = view.sizes
     for candidate in candidates:
         if _fits(candidate, shape) and candidate.to_linear(shape) == view:
             return candidate
     offsets, blocks = view.bases("offset"), view.bases("block")
     if isinstance(layout, PaddedSharedLayout):
-        return PaddedSharedLayout(layout.interval_padding_pairs, offsets, blocks, shape)
+        return PaddedSharedLayout(layout.interval_padding_pairs, offsets, blocks, view.out_sizes)
     # A tile of one element has no basis to tell its rank; a zero basis repeats it within its alignment.
     return SharedLinearLayout(offsets or [[0] * len(shape)], blocks, alignment(layout))
 

@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 from weft.errors import UserError, fail
 from weft.errors import layout as errors
-from weft.layout.base import WARPGROUP, Unreadable
+from weft.layout.base import WARPGROUP, Unreadable, whole_shape
 from weft.layout.distributed.fragments import (
     K_BITS,
     LANES_INNER,
@@ -21,16 +21,23 @@ from weft.layout.distributed.fragments import (
     MMA_RIGHT,
     WARPGROUP_ROWS,
     WGMMA_ACCUMULATOR,
+    WGMMA_COLUMNS,
     Fragment,
     fragment_starts,
+    joined_starts,
 )
 from weft.layout.distributed.layouts import DistributedLayout
 from weft.layout.distributed.mma import NVMMADistributedLayout, pick_wgmma_layout
 from weft.layout.linear.columns import combinations
+from weft.layout.linear.ends import count
 from weft.layout.linear.maps import LinearLayout
 from weft.layout.tensor_cores.shared_operands import Blocks, Operand, SharedSide, plan_operand
 
 WORD_BITS = 32
+BYTE = 8
+INTEGER_COLUMNS, MOST_EIGHTS = 16, 32
+"""Integer instructions of more than 32 columns have a multiple of 16 (PTX ISA, wgmma.mma_async, "Matrix Shape"). Layouts do not
+tell integers from fp8."""
 
 Starts = dict[tuple[int, int], int]
 """First register of each instruction's part of a matrix, by the first row and column of that part in warp 0."""
@@ -86,8 +93,8 @@ def plan_product(
     warps = product.linear.in_size("warp")
     if warps < WARPGROUP:
         raise fail(errors.MMA_WARPS, layout=accumulator, warps=warps)
-    widths = sorted(WGMMA_ACCUMULATOR, reverse=True)
-    candidates = [(n, starts) for n in widths if (starts := _warpgroup_starts(product.linear, n))]
+    widths = reversed(WGMMA_COLUMNS if not product.linear.is_whole else sorted(WGMMA_ACCUMULATOR))
+    candidates = [(n, starts) for n in widths if (starts := _warpgroup_starts(product.linear, n, bits))]
     if not candidates:
         raise product.misfit("wgmma", pick_wgmma_layout(bits, shape[:2], warps, accumulator.cga or None))
     tried = [(n, starts, product.memory(right, 0, n, starts)) for n, starts in candidates]
@@ -123,6 +130,8 @@ def plan_sync(
     """
     product = _Product(accumulator, shape, bits)
     product.check_size(MMA_ACCUMULATOR.outer_size, MMA_ACCUMULATOR.inner_size)
+    if whole_shape(shape) != shape:
+        raise fail(errors.MMA_SYNC_END, m=shape[0], n=shape[1], k=shape[2])
     starts = _unique_starts(product.linear, MMA_ACCUMULATOR)
     if starts is None:
         warps = product.linear.in_size("warp")
@@ -197,7 +206,7 @@ class _Product:
         """Raise unless an instruction with this number of rows and columns fits."""
         m, n, k = self.shape
         for dim, size, least in (("M", m, rows), ("N", n, columns), ("K", k, self.step)):
-            if size < least:
+            if size % least:
                 raise fail(errors.MMA_SHAPE, m=m, n=n, k=k, dim=dim, least=least)
 
     def misfit(self, instruction: str, expected: DistributedLayout) -> UserError:
@@ -264,16 +273,25 @@ class _Product:
         return tuple(tuple(0 if d == k else at for d, at in enumerate(basis)) for basis in self.linear.bases(level))
 
 
-def _warpgroup_starts(linear: LinearLayout, n: int) -> Starts | None:
+def _warpgroup_starts(linear: LinearLayout, n: int, bits: int) -> Starts | None:
     """Instructions of n columns in an accumulator whose lowest two warp bits step by 16 and 32 rows."""
-    return _unique_starts(linear, WGMMA_ACCUMULATOR[n]) if linear.bases("warp")[:2] == ((16, 0), (32, 0)) else None
+    if linear.bases("warp")[:2] != ((16, 0), (32, 0)):
+        return None
+    if linear.is_whole:
+        return _unique_starts(linear, WGMMA_ACCUMULATOR[n])
+    columns, most = linear.sizes[1], linear.sizes[1] & -linear.sizes[1]
+    if columns % n or (bits == BYTE and columns % INTEGER_COLUMNS == 0 and n % INTEGER_COLUMNS):
+        return None
+    part = min(n & -n, most)
+    starts = _unique_starts(linear, WGMMA_ACCUMULATOR[part])
+    return starts and joined_starts(starts, part, n)
 
 
 def _unique_starts(linear: LinearLayout, fragment: Fragment) -> Starts | None:
     """The fragments of an accumulator; None if it is not made of them, or repeats elements in a thread's registers."""
     starts = fragment_starts(linear, fragment)
     registers = fragment.inner_size * fragment.outer_size // 32
-    return starts if starts and len(starts) * registers == linear.in_size("register") else None
+    return starts if starts and len(starts) * registers == count(linear) else None
 
 
 def _unreadable(name: str, side: SharedSide, why: Unreadable) -> UserError:

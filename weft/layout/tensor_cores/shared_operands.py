@@ -119,7 +119,8 @@ def plan_operand(
         reason = f"it is contiguous along {'nm'[k]}, and {elements} are read along k only{few}"
         return Unreadable(reason, fix.line(k == 1))
     step = f2.log2(K_BITS // bits)
-    size = f2.log2(blocks.size)
+    # Instructions whose size is no power of two begin anywhere among the lines, which must then all be equally far apart.
+    size = f2.log2(blocks.size) if f2.is_power_of_two(blocks.size) else len(along_outer)
     read, beyond = (along_k[:step], along_outer[:size]), (*along_k[step:], *along_outer[size:])
     has, needed = alignment(side.layout), 0
     contiguous, lines = read[::-1] if transposed else read
@@ -130,7 +131,8 @@ def plan_operand(
         leading, stride = strides[::-1] if transposed and not swizzle else strides
         plain_k, plain_outer = ([swizzled(v, swizzle) for v in columns] for columns in (along_k, along_outer))
         start = swizzled(place.start, swizzle)
-        firsts = [f2.apply(plain_k, at) for at in range(0, 1 << len(plain_k), 1 << step)]
+        length = 1 << len(plain_k) if padded else side.shape[k]
+        firsts = [f2.apply(plain_k, at) for at in range(0, length, 1 << step)]
         offsets = tuple(tuple(start ^ f2.apply(plain_outer, at) ^ first for first in firsts) for at in blocks.starts)
         warps = tuple(f2.apply(plain_outer, at) for at in blocks.warps)
         return OperandPlan(Operand(swizzle, transposed, leading, stride, warps), offsets)
@@ -178,18 +180,19 @@ class OperandOffsets:
 
     def __init__(self, side: SharedSide, size: int) -> None:
         linear = side.layout.to_linear(side.tile)
+        self._whole = linear.out_sizes
         self._span = Span((*linear.columns["offset"], *linear.columns["block"]))
         self._side, self._size = side, size
         self.start = self.byte(side.start)
 
     def columns(self, dim: int) -> list[int]:
         """Offsets of the powers of two along a dimension."""
-        sizes = range(f2.log2(self._side.shape[dim]))
+        sizes = range((self._side.shape[dim] - 1).bit_length())
         return [self.byte([0 if d != dim else 1 << bit for d in (0, 1)]) for bit in sizes]
 
     def byte(self, coordinates: Sequence[int]) -> int:
         """Offset of an element of the tile."""
-        return solved(self._span, join(coordinates, self._side.tile)) * self._size
+        return solved(self._span, join(coordinates, self._whole)) * self._size
 
 
 def _strides(contiguous: Sequence[int], lines: Sequence[int], span: int, size: int) -> tuple[int, int] | None:

@@ -71,7 +71,8 @@ def _repeats_whole_lanes(linear: LinearLayout) -> bool:
 
 
 def row_major(lo: Lowering, linear: LinearLayout) -> tuple[Value, Table]:
-    """Row-major indices of a tile's elements: the thread's part, and each register's part, which are combined by XOR."""
+    """Row-major indices of a tile's elements, in a tile of the next powers of two: the thread's part, and each register's part,
+    which are combined by XOR."""
     return lo.of_thread(*(linear.columns[d] for d in ("lane", "warp", "block"))), flat_table(linear)
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from weft.ir.core import Value
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
+from weft.layout.linear.ends import held
 from weft.ops.regs import Table
 
 
@@ -19,10 +20,7 @@ def shape_of(value: Value) -> tuple[int, ...]:
 @cache
 def register_table(linear: LinearLayout, dim: int) -> Table:
     """For each register, its part of the tile coordinate along `dim`."""
-    table = [0]
-    for basis in linear.bases("register"):
-        table += [entry ^ basis[dim] for entry in table]
-    return tuple(table)
+    return tuple([linear.coordinates(flat)[dim] for flat in flat_table(linear)])
 
 
 @cache
@@ -41,11 +39,9 @@ def free_threads(linear: LinearLayout) -> tuple[int, int]:
 
 @cache
 def flat_table(linear: LinearLayout) -> Table:
-    """For each register, its part of the element's row-major index."""
-    table = [0]
-    for column in linear.columns["register"]:
-        table += [entry ^ column for entry in table]
-    return tuple(table)
+    """For each register, its part of the element's index in the map, whose sizes are powers of two (`out_sizes`)."""
+    table = linear.table("register")
+    return table if linear.is_whole else tuple([table[register] for register in held(linear)])
 
 
 @cache
@@ -66,7 +62,7 @@ def leaders(linear: LinearLayout) -> Table:
 def owned(linear: LinearLayout) -> Table:
     """The registers of an owning thread (see `Lowering.owns`) that together hold each element once."""
     free = linear.free_variables().get("register", 0)
-    return tuple(r for r in range(linear.in_size("register")) if not r & free)
+    return tuple(number for number, r in enumerate(held(linear)) if not r & free)
 
 
 @cache

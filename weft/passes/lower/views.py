@@ -18,6 +18,7 @@ from weft.errors import compiler as errors
 from weft.ir.core import Func, Op, OpDef, Value
 from weft.ir.types import SharedType, TensorType
 from weft.layout import PaddedSharedLayout, SharedLayout
+from weft.layout.base import whole_shape
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.shared.layouts import Pads, padded
@@ -130,7 +131,7 @@ def steps_from(t: Tiled, start: Table) -> int | None:
     element; else None."""
     rank, others = t.layout.rank, 0
     for d, size in enumerate(t.shape[len(t.shape) - rank :]):
-        for bit in range(size.bit_length() - 1):
+        for bit in range((size - 1).bit_length()):
             others |= _place(t, tuple([1 << bit if e == d else 0 for e in range(rank)]))
     return None if _place(t, start) & others else first_step(t, start)
 
@@ -156,4 +157,6 @@ def _place(t: Tiled, start: Table) -> int:
     """The position of an element before padding, as bits: its offset, or its row (lowest) and column; then its block."""
     columns = t.layout.to_linear(t.alloc_shape).columns
     dims = ("offset", "block") if isinstance(t, SharedType) else ("row", "column", "block")
-    return solved(Span(tuple([column for dim in dims for column in columns[dim]])), join(start, t.alloc_shape))
+    return solved(
+        Span(tuple([column for dim in dims for column in columns[dim]])), join(start, whole_shape(t.alloc_shape))
+    )

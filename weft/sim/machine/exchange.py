@@ -79,7 +79,7 @@ def gathered(task: Task, op: Op, tile: Data, layout: LinearLayout, orders: bool)
 @lru_cache(maxsize=256)
 def _homes(layout: LinearLayout, blocks: int) -> Array:
     """The lowest rank that holds each element."""
-    homes: Array = np.zeros(prod(layout.out_sizes), np.int64)
+    homes: Array = np.zeros(prod(layout.sizes), np.int64)
     for rank in reversed(range(blocks)):
         homes[elements_of(layout, rank)] = rank
     return homes

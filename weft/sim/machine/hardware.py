@@ -15,6 +15,7 @@ import numpy as np
 from weft.ir.types import TileType
 from weft.layout import WARP_SIZE, LinearLayout
 from weft.layout.cluster import copies
+from weft.layout.linear.ends import count, held, in_row_major
 from weft.sim.machine.data import Array, Data, arange, moved
 
 
@@ -22,31 +23,31 @@ from weft.sim.machine.data import Array, Data, arange, moved
 def elements_of(layout: LinearLayout, rank: int = 0) -> Array:
     """The row-major index of the element in each register of each thread, shape (threads, registers)."""
     threads = arange(layout.in_size("warp") * WARP_SIZE)[:, None]
-    registers = arange(layout.in_size("register"))[None, :]
+    registers = np.array(held(layout))[None, :]
     block = rank & layout.in_size("block") - 1
     flat = layout.flat(register=registers, lane=threads % WARP_SIZE, warp=threads // WARP_SIZE, block=block)
-    return np.broadcast_to(flat, (threads.size, registers.size))
+    return np.broadcast_to(in_row_major(layout, flat), (threads.size, registers.size))
 
 
 @lru_cache(maxsize=1024)
 def part_of(layout: LinearLayout, rank: int) -> Array | None:
     """Mask of the elements (row-major) that a block of a cluster holds; None for all."""
-    held = np.zeros(prod(layout.out_sizes), bool)
-    held[elements_of(layout, rank)] = True
-    return None if held.all() else held
+    mine = np.zeros(prod(layout.sizes), bool)
+    mine[elements_of(layout, rank)] = True
+    return None if mine.all() else mine
 
 
 @lru_cache(maxsize=1024)
 def own_part_of(layout: LinearLayout, rank: int, blocks: int) -> Array | None:
     """Mask of the elements that a block holds and no block of lower rank does; None for all."""
-    return np.zeros(prod(layout.out_sizes), bool) if rank & copies(layout, blocks) else part_of(layout, rank)
+    return np.zeros(prod(layout.sizes), bool) if rank & copies(layout, blocks) else part_of(layout, rank)
 
 
 @lru_cache(maxsize=1024)
 def holders_of(layout: LinearLayout, rank: int = 0) -> Array:
     """The lowest holder of each element, as `thread * registers + register`."""
     flat = elements_of(layout, rank).ravel()
-    holders = np.zeros(prod(layout.out_sizes), np.int64)
+    holders = np.zeros(prod(layout.sizes), np.int64)
     holders[flat[::-1]] = arange(flat.size)[::-1]
     return holders
 
@@ -54,7 +55,7 @@ def holders_of(layout: LinearLayout, rank: int = 0) -> Array:
 @lru_cache(maxsize=1024)
 def owners_of(layout: LinearLayout, rank: int = 0) -> Array:
     """The lowest thread that holds each element."""
-    return (holders_of(layout, rank) // layout.in_size("register")).astype(np.int16)
+    return (holders_of(layout, rank) // count(layout)).astype(np.int16)
 
 
 @lru_cache(maxsize=1024)

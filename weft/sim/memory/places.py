@@ -19,7 +19,7 @@ from weft.errors import Row, UserError, hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, SharedType, TensorType
 from weft.layout import WARP_SIZE, LinearLayout, PaddedSharedLayout, SharedLayout
-from weft.layout.base import WARPGROUP
+from weft.layout.base import WARPGROUP, whole_shape
 from weft.layout.linear.columns import combinations
 from weft.layout.shared.homes import Homes, homes
 from weft.layout.shared.sizes import stage_bytes
@@ -143,6 +143,7 @@ def _part(
     linear = layout.to_linear(shape)
     held = np.zeros(linear.out_sizes, bool)
     held.ravel()[linear.flat(offset=arange(linear.in_size("offset")), block=rank & size - 1)] = True
+    held = held[tuple(map(slice, shape))]
     return None if held.all() else held
 
 
@@ -231,7 +232,7 @@ def in_blocks(
     the cluster. `copy`: which copy of the elements (`Homes.copies`); None: the block's own, where it has one."""
     found, table = _homes_of(type.layout, type.alloc_shape, task.machine.blocks)
     at = coordinates if not handle.start else [c + first for c, first in zip(coordinates, handle.start, strict=True)]
-    flat: Array = np.ravel_multi_index(np.broadcast_arrays(*at), type.alloc_shape)
+    flat: Array = np.ravel_multi_index(np.broadcast_arrays(*at), whole_shape(type.alloc_shape))
     spots = table[flat] ^ (found.own(task.rank) if copy is None else copy)
     offsets, ranks = found.split(spots)
     if isinstance(type.layout, PaddedSharedLayout):
@@ -248,7 +249,7 @@ def in_blocks(
 def _homes_of(layout: SharedLayout, shape: tuple[int, ...], blocks: int) -> tuple[Homes, Array]:
     """The homes of a tile's elements, and the place of each by its row-major index."""
     found = homes(layout.to_linear(shape), blocks.bit_length() - 1)
-    bits = prod(shape).bit_length() - 1
+    bits = prod(whole_shape(shape)).bit_length() - 1
     return found, np.array(combinations([found.of(1 << bit) for bit in range(bits)]), np.int64)
 
 

@@ -11,14 +11,30 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from weft.ir.core import Region
-from weft.layout import WARP_SIZE
-from weft.layout.reduction import LaneScan, LaneStep, OrderedPlan, ReductionPlan, RegisterScan, ScanPlan, WarpStep
+from weft.layout import WARP_SIZE, LinearLayout
+from weft.layout.distributed.layouts import drop_dim
+from weft.layout.linear.ends import pieces
+from weft.layout.reduction import (
+    LaneScan,
+    LaneStep,
+    OrderedPlan,
+    ReductionPlan,
+    RegisterScan,
+    ScanPlan,
+    WarpStep,
+    lines,
+    piece_by_piece,
+    plan_ordered_reduction,
+    plan_reduction,
+    plan_scan,
+)
 from weft.sim.machine.data import Array, Data, arange, chosen, moved, stacked
 from weft.sim.machine.tasks import Task, execute
 from weft.sim.machine.wait import Wait
 
 Values = tuple[Data, ...]
 Running = Generator[Wait, None, Values]
+Scanning = Generator[Wait, None, tuple[Values, Values]]
 
 
 def combine(task: Task, region: Region, earlier: Values, later: Values) -> Running:
@@ -53,9 +69,28 @@ def _threads(values: Values) -> Array:
     return arange(values[0].array.shape[0])
 
 
-def reduce(task: Task, region: Region, plan: ReductionPlan | OrderedPlan, values: Values) -> Running:
-    """Execute a reduction plan on the tile's registers. Result i of a thread is register i of the plan's `result` layout."""
-    x = picked(values, np.s_[:, list(plan.registers)])
+def reduce_tile(task: Task, region: Region, layout: LinearLayout, axis: int, in_order: bool, values: Values) -> Running:
+    """Reduce a tile's registers, line by line of its pieces. Result i of a thread is register i of the result's layout."""
+    parts = pieces(layout)
+    plan = (plan_ordered_reduction if in_order else plan_reduction)(parts.layout, axis)
+    found: list[Values] = []
+    for line in lines(layout, axis):
+        each = [picked(values, np.s_[:, np.array(parts.registers[piece])[list(plan.registers)]]) for piece in line]
+        if in_order:
+            for number, x in enumerate(each):
+                each[number] = yield from reduce(task, region, plan, x)
+        total = each[0]
+        for x in each[1:]:
+            total = yield from combine(task, region, total, x)
+        if not in_order:
+            total = yield from reduce(task, region, plan, total)
+        found.append(total)
+    return picked(joined(found), np.s_[:, list(piece_by_piece(drop_dim(layout, axis)))])
+
+
+def reduce(task: Task, region: Region, plan: ReductionPlan | OrderedPlan, x: Values) -> Running:
+    """Execute a reduction plan on the plan's `registers` of a tile. Result i of a thread is register i of the plan's `result`
+    layout."""
     if isinstance(plan, OrderedPlan):
         for step in plan.steps:
             x = yield from _totals(task, region, step, x)
@@ -128,8 +163,27 @@ def exchange(step: WarpStep, x: Values) -> list[Values]:
     return [picked(tuple(scratch), slot * step.size + index) for slot in range(step.count)]
 
 
-def scan(task: Task, region: Region, plan: ScanPlan, values: Values) -> Running:
-    """Execute a scan plan on the tile's registers; results are in the tile's registers again."""
+def scan_tile(task: Task, region: Region, layout: LinearLayout, axis: int, reverse: bool, values: Values) -> Running:
+    """Scan a tile's registers, piece by piece along its lines; results are in the tile's registers again."""
+    parts = pieces(layout)
+    plan = plan_scan(parts.layout, axis, reverse)
+    found: dict[int, Values] = {}
+    for line in lines(layout, axis):
+        before: Values | None = None
+        for piece in reversed(line) if reverse else line:
+            own = picked(values, np.s_[:, list(parts.registers[piece])])
+            x, totals = yield from scan(task, region, plan, own)
+            if before is not None:
+                groups = arange(count_of(x)) % count_of(before)
+                x = yield from combine(task, region, picked(before, np.s_[:, groups]), x)
+                totals = yield from combine(task, region, before, totals)
+            before = totals
+            found[piece] = picked(x, np.s_[:, list(plan.restore)])
+    return picked(joined([found[piece] for piece in sorted(found)]), np.s_[:, list(piece_by_piece(layout))])
+
+
+def scan(task: Task, region: Region, plan: ScanPlan, values: Values) -> Scanning:
+    """Execute a scan plan on a tile's registers: the values in the plan's order, and the totals of the whole axis."""
     x = picked(values, np.s_[:, list(plan.registers)])
     totals = x
     for step in plan.steps:
@@ -139,10 +193,7 @@ def scan(task: Task, region: Region, plan: ScanPlan, values: Values) -> Running:
             x, totals = yield from _scan_lanes(task, region, step, x, totals)
         else:
             x, totals = yield from _scan_warps(task, region, step, x, totals)
-    return picked(x, np.s_[:, list(plan.restore)])
-
-
-Scanning = Generator[Wait, None, tuple[Values, Values]]
+    return x, totals
 
 
 def _scan_registers(task: Task, region: Region, half: int, x: Values, totals: Values) -> Scanning:

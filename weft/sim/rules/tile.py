@@ -7,7 +7,7 @@ import numpy as np
 from weft.errors import hazard
 from weft.ir.core import Op
 from weft.ir.types import TileType
-from weft.layout.reduction import plan_ordered_reduction, plan_reduction, plan_scan
+from weft.layout.distributed.layouts import drop_dim
 from weft.ops import tile
 from weft.sim.machine.data import Data, arange, moved, stacked, union
 from weft.sim.machine.hardware import linear_of, to_threads, to_tile
@@ -95,22 +95,18 @@ def tile_type_of(op: Op) -> TileType:
 def _reduce(task: Task, op: Op, *values: Data) -> Run:
     type = tile_type_of(op)
     layout, axis = linear_of(type), op.attrs["axis"] % len(type.shape)
-    plan = (plan_ordered_reduction if op.attrs["in_order"] else plan_reduction)(layout, axis)
-    x = yield from combine.reduce(
-        task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values)
-    )
+    held = tuple(to_threads(data, layout, task.rank) for data in values)
+    x = yield from combine.reduce_tile(task, op.regions[0], layout, axis, op.attrs["in_order"], held)
     shape = type.shape[:axis] + type.shape[axis + 1 :]
-    return tuple(to_tile(data, plan.result, shape, task.rank) for data in x)
+    return tuple(to_tile(data, drop_dim(layout, axis), shape, task.rank) for data in x)
 
 
 @rule(tile.scan)
 def _scan(task: Task, op: Op, *values: Data) -> Run:
     type = tile_type_of(op)
     layout = linear_of(type)
-    plan = plan_scan(layout, op.attrs["axis"], op.attrs["reverse"])
-    x = yield from combine.scan(
-        task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values)
-    )
+    held = tuple(to_threads(data, layout, task.rank) for data in values)
+    x = yield from combine.scan_tile(task, op.regions[0], layout, op.attrs["axis"], op.attrs["reverse"], held)
     return tuple(to_tile(data, layout, type.shape, task.rank) for data in x)
 
 

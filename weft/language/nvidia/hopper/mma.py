@@ -39,7 +39,7 @@ from weft.language.tensor import tensor
 from weft.layout import NVMMADistributedLayout
 from weft.layout.distributed.fragments import K_BITS
 from weft.layout.distributed.mma import WGMMA, pick_wgmma_layout
-from weft.layout.tensor_cores.mma import plan_product
+from weft.layout.tensor_cores.mma import INTEGER_COLUMNS, MOST_EIGHTS, plan_product
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.ops import mma as ops
 
@@ -88,14 +88,15 @@ def warpgroup_mma(
 
     `b` is a buffer in shared memory, `a` a buffer or a tile in the accumulator's `DotOperandLayout`. Both are float16,
     bfloat16, float32 (multiplied as tf32), or any two fp8 or 8-bit integer types. 16-bit types may be contiguous along either
-    dimension, others along K. With `is_async` the MMA is only issued, and `warpgroup_mma_wait` waits for it; otherwise all MMAs
+    dimension, others along K. N is a power of two or a multiple of 8 (of 16 above 32 for integers), K a multiple of 256 bits of
+    elements. With `is_async` the MMA is only issued, and `warpgroup_mma_wait` waits for it; otherwise all MMAs
     are complete afterwards. The tensor core accumulates fp8 products with fewer bits than fp32 has. If `max_num_imprecise_acc`
     is given, the partial accumulator is added to `acc` by fp32 additions every that many elements along K.
 
 
     Raises CompilationError: async-target, mma-operand, mma-types, mma-precision, mma-shapes, mma-accumulator,
     mma-accumulator-type, mma-imprecise, mma-in-flight, language-predicate; LayoutError: mma-operand-layout,
-    mma-accumulator-layout, mma-instruction-k, and layout-mma-* for layouts that no instruction supports.
+    mma-accumulator-layout, mma-instruction-k, mma-integer-columns, and layout-mma-* for layouts that no instruction supports.
     """
     what = "warpgroup_mma"
     demand(what, "wgmma")
@@ -112,6 +113,8 @@ def warpgroup_mma(
     want = K_BITS // left.bits
     if k != want:
         raise fail(errors.MMA_INSTRUCTION_K, layout=layout, got=k, dtype=left.name, want=want, n=n)
+    if not left.is_floating() and acc.shape[1] > MOST_EIGHTS and acc.shape[1] % INTEGER_COLUMNS:
+        raise fail(errors.MMA_INTEGER_COLUMNS, n=acc.shape[1], dtype=left.name, step=INTEGER_COLUMNS)
     if isinstance(a, tensor):
         a = fragments(what, 0, a, layout, ", or pass it in shared memory")
     (rows, columns), length = acc.shape, a.shape[1]

@@ -16,6 +16,8 @@ from weft.errors import compiler as errors
 from weft.errors import fail
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import ScalarType, SharedType, int32
+from weft.layout.base import whole_shape
+from weft.layout.linear.ends import count
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.shared.homes import Homes, homes
@@ -63,9 +65,9 @@ def slots(registers: tuple[Table, ...]) -> dict[int, int]:
 def alloc(lo: Lowering, op: Op) -> None:
     """The author's allocation becomes an array at its assigned offset."""
     t = type_of(op.result)
-    count = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
+    size = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
     offset: int = op.attrs["offset"]
-    room = lo.emit(shared.array, dtype=t.element, count=count, tag=lo.tag(), offset=offset, name=op.result.name)
+    room = lo.emit(shared.array, dtype=t.element, count=size, tag=lo.tag(), offset=offset, name=op.result.name)
     lo.handles[op.result] = Origin(room, lo.constant(0, int32))
 
 
@@ -228,7 +230,7 @@ def _parted(lo: Lowering, found: Homes, places: Value) -> tuple[Value, Value]:
 def gather(lo: Lowering, op: Op) -> None:
     """Each register loads the element that its index selects."""
     handle, indices = op.uses
-    every = tuple(range(linear_of(indices).in_size("register")))
+    every = tuple(range(count(linear_of(indices))))
     pads = pads_of(type_of(handle).layout)
     if reaches_blocks(op):
         found = _homes(lo, handle)
@@ -304,7 +306,7 @@ def _elements(
     span = Span((*columns["offset"], *columns["block"]))
 
     def place(coordinate: Iterable[int]) -> int:
-        return solved(span, join(coordinate, t.alloc_shape))
+        return solved(span, join(coordinate, whole_shape(t.alloc_shape)))
 
     def others(coordinate: Iterable[int]) -> int:
         return place(0 if d == axis else at for d, at in enumerate(coordinate))
@@ -312,7 +314,7 @@ def _elements(
     lanes, warps = (tuple([others(basis) for basis in linear.bases(d)]) for d in ("lane", "warp"))
     coordinates, first = register_coordinates(linear), place(start)
     own = tuple([first ^ others(coordinates[r]) for r in registers])
-    bits = range(t.shape[axis].bit_length() - 1)
+    bits = range((t.shape[axis] - 1).bit_length())
     along = tuple([place(1 << bit if d == axis else 0 for d in range(rank)) for bit in bits])
 
     value = lo.array(lo.picked(lo.form(indices), registers))

@@ -17,7 +17,7 @@ from weft.ops.check import linear_of
 from weft.ops.regs import Table
 from weft.passes.lower.exchange import allocate, load_row_major, restored, storable, store_row_major
 from weft.passes.lower.forms import Array
-from weft.passes.lower.placement import owned, register_table, shape_of
+from weft.passes.lower.placement import owned, register_table
 from weft.passes.lower.state import Lowering, LowerRule
 
 
@@ -25,7 +25,7 @@ def gather(lo: Lowering, op: Op) -> None:
     """Store the source to scratch memory in row-major order; each register loads the element that its index selects."""
     source, index = op.uses
     axis: int = op.attrs["axis"]
-    shape, linear = shape_of(source), linear_of(index)
+    shape, linear = linear_of(source).out_sizes, linear_of(index)
     value = lo.array(lo.form(source))
     data = storable(lo, value)
     memory = allocate(lo, data, prod(shape))
@@ -87,7 +87,7 @@ def _lines(linear: LinearLayout, k_dim: int) -> tuple[list[tuple[int, ...]], tup
     """The rows (or columns) of an operand that a thread holds, each with its registers along `k_dim`.
 
     A row is named by its coordinates along the other dimensions."""
-    k = linear.out_sizes[k_dim]
+    k = linear.sizes[k_dim]
     first: dict[tuple[int, ...], dict[int, int]] = {}
     for register, at in enumerate(zip(*(register_table(linear, d) for d in range(len(linear.out_sizes))), strict=True)):
         first.setdefault((*at[:k_dim], *at[k_dim + 1 :]), {}).setdefault(at[k_dim], register)

@@ -12,6 +12,7 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import int32
 from weft.layout import LinearLayout
 from weft.layout.convert.plans import Nothing, RegisterMove, SharedRoundTrip, VectorAccess, WarpShuffle, plan_conversion
+from weft.layout.linear.ends import count
 from weft.ops import arith, regs, shared, tile, warp
 from weft.ops.check import linear_of
 from weft.passes.lower import cluster as between_blocks
@@ -33,7 +34,7 @@ def converted(
 ) -> Form:  # fmt: skip
     """The form, in the target layout, of a tile with elements of `bits` bits. `first`, `bar`: see `cluster.convert`."""
     if isinstance(form, Splat) and not first:
-        return Splat(form.value, target.in_size("register"))
+        return Splat(form.value, count(target))
     plan = plan_conversion(source, target, bits, first)
     if isinstance(plan, Nothing):
         return form
@@ -55,8 +56,7 @@ def _swap(lo: Lowering, value: Value, bit: int, mask: int) -> Value:
     lanes, warps = (tuple([mask >> i & 1 for i in range(first, first + 5)]) for first in (0, 5))
     parity = lo.of_thread(lanes, warps)
     odd = lo.emit(arith.cmp, parity, lo.constant(0, int32), predicate="ne")
-    count = lo.count(Array(value))
-    swapped = lo.gather(value, tuple(r ^ 1 << bit for r in range(count)))
+    swapped = lo.gather(value, tuple(r ^ 1 << bit for r in range(lo.count(Array(value)))))
     return lo.emit(arith.select, odd, swapped, value)
 
 

@@ -9,22 +9,31 @@ bit with those of the lowered code.
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from weft.analysis.commute import commutes
 from weft.ir.core import Op, OpDef, Region, Value
 from weft.ir.types import int32
+from weft.layout import LinearLayout
+from weft.layout.distributed.layouts import drop_dim
+from weft.layout.linear.ends import pieces
 from weft.layout.reduction import (
     LaneScan,
     LaneStep,
     OrderedPlan,
+    ReductionPlan,
     RegisterScan,
     ScanPlan,
     WarpStep,
+    lines,
+    piece_by_piece,
     plan_ordered_reduction,
     plan_reduction,
     plan_scan,
 )  # fmt: skip
 from weft.ops import arith, regs, tile, warp
 from weft.ops.check import linear_of
+from weft.ops.regs import Table
 from weft.passes.lower.combine import Values, bit_test, combine, finish, gathered, selected, slot_of, slots
 from weft.passes.lower.forms import Array
 from weft.passes.lower.state import Lowering, LowerRule
@@ -32,15 +41,37 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 def lower_reduce(lo: Lowering, op: Op) -> None:
     """Combine registers, then lanes, then warps."""
-    operands = op.uses
+    linear, axis, in_order = linear_of(op.uses[0]), op.attrs["axis"], op.attrs["in_order"]
     (region,) = op.regions
-    plan = (plan_ordered_reduction if op.attrs["in_order"] else plan_reduction)(
-        linear_of(operands[0]), op.attrs["axis"]
-    )
-    x = [lo.array(lo.picked(lo.form(value), plan.registers)) for value in operands]
+    parts = pieces(linear)
+    plan = (plan_ordered_reduction if in_order else plan_reduction)(parts.layout, axis)
+    forms = [lo.form(value) for value in op.uses]
+
+    def picked(piece: int, registers: Table) -> Values:
+        own = parts.registers[piece]
+        return [lo.array(lo.picked(form, tuple([own[r] for r in registers]))) for form in forms]
+
+    found: list[Values] = []
+    for line in lines(linear, axis):
+        each = [picked(piece, plan.registers) for piece in line]
+        if in_order:
+            each = [_reduced(lo, region, plan, x) for x in each]
+        total = reduce(partial(combine, lo, region), each)
+        found.append(total if in_order else _reduced(lo, region, plan, total))
+    finish(lo, op, _joined(lo, found, drop_dim(linear, axis)))
+
+
+def _joined(lo: Lowering, parts: list[Values], tile: LinearLayout) -> Values:
+    """A tile's registers, from those of its pieces."""
+    if len(parts) == 1:
+        return parts[0]
+    return gathered(lo, [lo.emit(regs.concat, *each) for each in zip(*parts, strict=True)], piece_by_piece(tile))
+
+
+def _reduced(lo: Lowering, region: Region, plan: ReductionPlan | OrderedPlan, x: Values) -> Values:
+    """A piece, reduced by its plan."""
     if isinstance(plan, OrderedPlan):
-        finish(lo, op, _in_order(lo, region, plan, x))
-        return
+        return _in_order(lo, region, plan, x)
     for half in plan.register_steps:
         earlier, later = tuple(range(half)), tuple(range(half, 2 * half))
         x = combine(lo, region, gathered(lo, x, earlier), gathered(lo, x, later))
@@ -51,7 +82,7 @@ def lower_reduce(lo: Lowering, op: Op) -> None:
         x = first
         for slot in others:
             x = combine(lo, region, x, slot)
-    finish(lo, op, x)
+    return x
 
 
 def _in_order(lo: Lowering, region: Region, plan: OrderedPlan, x: Values) -> Values:
@@ -97,17 +128,20 @@ def _lanes(lo: Lowering, region: Region, step: LaneStep, x: Values) -> Values:
 def lower_scan(lo: Lowering, op: Op) -> None:
     """An inclusive scan: totals of groups are combined up the hierarchy of registers, lanes and warps, and at each level the
     total of the preceding groups is combined into the values."""
-    operands = op.uses
-    plan = plan_scan(linear_of(operands[0]), op.attrs["axis"], op.attrs["reverse"])
-    scan = _Scan(lo, op.regions[0], plan, [lo.array(lo.form(value)) for value in operands])
-    for step in plan.steps:
-        if isinstance(step, RegisterScan):
-            scan.registers(step)
-        elif isinstance(step, LaneScan):
-            scan.lanes(step)
-        else:
-            scan.warps(step)
-    finish(lo, op, gathered(lo, scan.x, plan.restore))
+    linear, axis, reverse = linear_of(op.uses[0]), op.attrs["axis"], op.attrs["reverse"]
+    (region,) = op.regions
+    parts = pieces(linear)
+    plan = plan_scan(parts.layout, axis, reverse)
+    values = [lo.array(lo.form(value)) for value in op.uses]
+    found: dict[int, Values] = {}
+    for line in lines(linear, axis):
+        before: Values | None = None
+        for piece in reversed(line) if reverse else line:
+            scan = _Scan(lo, region, plan, gathered(lo, values, parts.registers[piece]))
+            scan.run()
+            before = scan.follow(before)
+            found[piece] = gathered(lo, scan.x, plan.restore)
+    finish(lo, op, _joined(lo, [found[piece] for piece in sorted(found)], linear))
 
 
 class _Scan:
@@ -116,9 +150,27 @@ class _Scan:
     def __init__(self, lo: Lowering, region: Region, plan: ScanPlan, values: Values) -> None:
         self.lo = lo
         self.region = region
+        self.plan = plan
         self.x = gathered(lo, values, plan.registers)
         self.t = self.x
         self.count = self.left = len(plan.registers)
+
+    def run(self) -> None:
+        """All steps of the plan; the totals are then those of the whole axis."""
+        for step in self.plan.steps:
+            if isinstance(step, RegisterScan):
+                self.registers(step)
+            elif isinstance(step, LaneScan):
+                self.lanes(step)
+            else:
+                self.warps(step)
+
+    def follow(self, before: Values | None) -> Values:
+        """Combine the totals of the pieces before into the values. Returns the totals up to the end of this piece."""
+        if before is None:
+            return self.t
+        self.x = self.combine(self.for_values(before), self.x)
+        return self.combine(before, self.t)
 
     def combine(self, earlier: Values, later: Values) -> Values:
         return combine(self.lo, self.region, earlier, later)

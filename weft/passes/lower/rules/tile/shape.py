@@ -137,10 +137,10 @@ def _sliced(source: LinearLayout, target: LinearLayout, offsets: Table) -> Table
 
 
 def cat(lo: Lowering, op: Op) -> None:
-    """The coordinate's bit above the operands' size selects the operand."""
+    """Coordinates beyond the operands' size are those of the second."""
     lhs = op.uses[0]
     axis: int = op.attrs["axis"]
-    size = linear_of(lhs).out_sizes[axis]
+    size = linear_of(lhs).sizes[axis]
     coordinates = register_coordinates(linear_of(op.result))
     own = tuple(tuple([c % size if d == axis else c for d, c in enumerate(at)]) for at in coordinates)
     _paired(lo, op, lookup(linear_of(lhs), own), [at[axis] // size for at in coordinates])

@@ -12,6 +12,7 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import int32
 from weft.layout import LinearLayout
 from weft.layout.base import WARP_SIZE
+from weft.layout.linear.ends import held
 from weft.ops import arith, regs, shared, tile, warp
 from weft.ops.check import linear_of
 from weft.ops.regs import Table
@@ -69,7 +70,8 @@ def _partner(lo: Lowering, x: Value, linear: LinearLayout, axis: int, stride: in
     """For each register, the element whose index along the axis differs by the bit `stride`."""
     moves = dict(zip(linear.in_dims, linear.pseudo_invert()(**{linear.out_dims[axis]: stride}), strict=True))
     assert not moves["block"], "exchange_blocks leaves no sort across blocks"
-    met: Table = tuple([r ^ moves["register"] for r in range(linear.in_size("register"))])
+    place = {register: number for number, register in enumerate(held(linear))}
+    met: Table = tuple([place[register ^ moves["register"]] for register in place])
     value = lo.gather(x, met)
     if moves["warp"]:
         return _from_other_warp(lo, value, linear, moves["lane"] | moves["warp"] * WARP_SIZE)
@@ -79,7 +81,7 @@ def _partner(lo: Lowering, x: Value, linear: LinearLayout, axis: int, stride: in
 def _from_other_warp(lo: Lowering, value: Value, linear: LinearLayout, moved: int) -> Value:
     """The same registers of the thread whose index differs by the bits of `moved`, through scratch memory."""
     bits = linear.in_bits("lane"), linear.in_bits("warp")
-    count, threads = linear.in_size("register"), 1 << sum(bits)
+    count, threads = lo.count(Array(value)), 1 << sum(bits)
     lanes, warps = tuple([1 << i for i in range(bits[0])]), tuple([WARP_SIZE << i for i in range(bits[1])])
     own = lo.of_thread(lanes, warps)
     with lo.at_entry():
