@@ -17,8 +17,8 @@ from weft.language.marks import builtin
 from weft.language.promote import convert
 from weft.language.runtime_value import describe
 from weft.language.tensor import Operand, apply, tensor
-from weft.layout import AutoLayout, DistributedLayout, is_tile_size
-from weft.layout.base import shortened
+from weft.layout import AutoLayout, DistributedLayout
+from weft.layout.base import is_tile_size, shortened
 from weft.ops import tile
 
 

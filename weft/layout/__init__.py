@@ -1,6 +1,6 @@
 """Layouts: a pure algebra that maps registers, lanes, warps, blocks and memory offsets to the elements of a tile."""
 
-from weft.layout.base import WARP_SIZE, TileLayout, check_tile_shape, is_tile_size
+from weft.layout.base import WARP_SIZE, TileLayout, check_tile_shape
 from weft.layout.convert.plans import Plan, describe, is_trivial, plan_conversion
 from weft.layout.cost import coalescing
 from weft.layout.distributed import infer
@@ -118,7 +118,6 @@ __all__ = [
     "check_num_ctas",
     "check_num_warps",
     "check_tile_shape",
-    "is_tile_size",
     "coalesce",
     "coalescing",
     "compact_order",

@@ -315,7 +315,7 @@ def is_tile_part(start: int, length: int) -> bool:
 
 
 def check_tile_shape(shape: Sequence[int]) -> None:
-    """Every size of a tile is a power of two or a multiple of LEAST_PIECE, and a tile has at most TILE_ELEMENTS elements."""
+    """Every size of a tile is a power of two or a multiple of 8, and a tile has at most TILE_ELEMENTS elements."""
     sizes = ints(shape, "the shape of a tile")
     if min(sizes, default=1) > 0 and prod(sizes) > TILE_ELEMENTS:
         raise fail(errors.TILE_ELEMENTS, shape=shortened(list(sizes)), limit=TILE_ELEMENTS)

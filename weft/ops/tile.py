@@ -8,7 +8,8 @@ import math
 from weft.ir.core import Region, Value
 from weft.ir.define import op
 from weft.ir.types import ScalarType, TileType, Type, int32, tile_type
-from weft.layout import DistributedLayout, is_tile_size
+from weft.layout import DistributedLayout
+from weft.layout.base import is_tile_size
 from weft.layout.distributed import infer
 from weft.layout.reduction import check_ordered_reduction, check_scan
 from weft.ops.check import boolean, dtype_of, integer, require, same_form, same_type, scalar, tile, yields

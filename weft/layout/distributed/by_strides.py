@@ -7,6 +7,7 @@ from math import prod
 
 from weft.layout.base import WARP_SIZE
 from weft.layout.distributed.layouts import BlockedLayout, DistributedLayout, DistributedLinearLayout
+from weft.layout.linear.ends import piece_shape
 from weft.layout.linear.f2 import log2
 
 Mode = tuple[int, int | None]
@@ -16,12 +17,13 @@ Mode = tuple[int, int | None]
 def spread(shape: Sequence[int], order: Sequence[int], width: int, num_warps: int) -> BlockedLayout:
     """The layout in which threads hold `width` elements each; lanes, then warps cover the axes in this order.
 
-    Each axis is covered completely before the next; threads left over repeat elements along the last axis of the order.
+    Each axis is covered completely before the next; threads left over repeat elements along the last axis of the order. Of
+    other sizes than powers of two, threads cover the largest one that divides them.
 
     >>> spread((128, 64), (1, 0), 4, 4)
     BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0])
     """
-    left = list(shape)
+    left = list(piece_shape(shape))
     levels: list[list[int]] = []
     for count, repeats in ((width, False), (WARP_SIZE, True), (num_warps, True)):
         shares = [1] * len(left)

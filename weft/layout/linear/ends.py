@@ -36,7 +36,7 @@ def held(linear: LinearLayout) -> tuple[int, ...]:
     table = linear.table(REGISTER)
     if linear.is_whole:
         return tuple(range(len(table)))
-    return tuple([r for r, flat in enumerate(table) if _inside(linear, flat)])
+    return tuple([r for r, flat in enumerate(table) if inside(linear, flat)])
 
 
 def count(linear: LinearLayout) -> int:
@@ -118,5 +118,6 @@ def end_alike(src: Sequence[int], dst: Sequence[int]) -> bool:
     return True
 
 
-def _inside(linear: LinearLayout, flat: int) -> bool:
+def inside(linear: LinearLayout, flat: int) -> bool:
+    """Whether the tile has an element, by its flat index in the map."""
     return all(value < size for value, size in zip(linear.coordinates(flat), linear.sizes, strict=True))

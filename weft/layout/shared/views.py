@@ -74,7 +74,7 @@ def reinterpreted(layout: SharedLayout, target: SharedLayout, part_bytes: int | 
 def contiguous(layout: SharedLayout, tile_shape: tuple[int, ...], part: tuple[int, ...]) -> int:
     """The number of elements that a slice of this shape of a tile holds in each block, if they are contiguous in memory;
     otherwise 0. The slice then starts at a multiple of that number."""
-    if isinstance(layout, PaddedSharedLayout) and part != tile_shape:
+    if (isinstance(layout, PaddedSharedLayout) and part != tile_shape) or whole_shape(part) != part:
         return 0
     inverse = layout.to_linear(tile_shape).pseudo_invert()
     blocks = inverse.out_size("block")

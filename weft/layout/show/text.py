@@ -10,7 +10,7 @@ Text consists of fragments, each with the place that it shows, so that a termina
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from colorsys import hls_to_rgb
 from dataclasses import dataclass
 from itertools import product
@@ -20,6 +20,7 @@ from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.base import WARP_SIZE, TileLayout, ints
 from weft.layout.distributed.layouts import AutoLayout, CoalescedLayout
+from weft.layout.linear.ends import extent, held, in_row_major, inside
 from weft.layout.linear.maps import LinearLayout
 from weft.layout.shared.layouts import PaddedSharedLayout
 
@@ -68,6 +69,8 @@ def draw(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> Picture:
         raise fail(errors.SHOW_TOO_LARGE, shape=list(shape), elements=prod(shape), most=MOST_ELEMENTS)
     linear = _drawable(layout, shape)
     rows = tuple(_rows(linear))
+    if not linear.is_whole:
+        rows = tuple([(title, tuple(_existing(linear, places))) for title, places in rows])
     cells: list[list[Place]] = [[] for _ in range(prod(shape))]
     for _, places in rows:
         for place, element in places:
@@ -123,8 +126,8 @@ def _drawable(layout: TileLayout | LinearLayout, shape: tuple[int, ...]) -> Line
         raise fail(errors.SHOW_PADDED, layout=layout)
     if isinstance(layout, TileLayout):
         return layout.to_linear(shape)
-    if layout.out_sizes != shape:
-        raise fail(errors.SHOW_SHAPE, own=list(layout.out_sizes), shape=list(shape))
+    if layout.sizes != shape:
+        raise fail(errors.SHOW_SHAPE, own=list(layout.sizes), shape=list(shape))
     return layout
 
 
@@ -134,10 +137,17 @@ def _rows(linear: LinearLayout) -> Iterator[Row]:
     return _offset_rows(linear) if "offset" in linear.in_dims else _register_rows(linear)
 
 
+def _existing(linear: LinearLayout, places: Iterable[tuple[Place, int | None]]) -> Iterator[tuple[Place, int | None]]:
+    """Places with row-major indices of elements in a tile that ends before a power of two; without elements beyond it."""
+    for place, element in places:
+        yield place, in_row_major(linear, element) if element is not None and inside(linear, element) else None
+
+
 def _register_rows(linear: LinearLayout) -> Iterator[Row]:
     """One row per thread."""
     blocks, warps, lanes = (linear.table(dim) for dim in ("block", "warp", "lane"))
-    registers = linear.table("register")
+    table = linear.table("register")
+    registers = [table[register] for register in held(linear)]
     width = len(str(len(warps) * len(lanes) - 1))
     for (b, block), (w, warp), (t, lane) in product(enumerate(blocks), enumerate(warps), enumerate(lanes)):
         prefix = f"B{b}:" if len(blocks) > 1 else ""
@@ -151,7 +161,7 @@ def _register_rows(linear: LinearLayout) -> Iterator[Row]:
 
 def _offset_rows(linear: LinearLayout) -> Iterator[Row]:
     """Rows of consecutive offsets."""
-    blocks, offsets = linear.table("block"), linear.table("offset")
+    blocks, offsets = linear.table("block"), linear.table("offset")[: extent(linear)]
     width = len(str(len(offsets) - 1))
     for (b, block), first in product(enumerate(blocks), range(0, len(offsets), OFFSETS_PER_LINE)):
         prefix = f"B{b}:" if len(blocks) > 1 else ""

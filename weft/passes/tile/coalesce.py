@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from weft.analysis.facts import Axis, Facts
-from weft.analysis.facts.congruence import multiple_of
+from weft.analysis.facts.congruence import multiple_of, power_of_two_part
 from weft.analysis.facts.words import ANYTHING
 from weft.layout import WARP_SIZE, BlockedLayout
 from weft.layout.distributed.by_strides import spread
@@ -36,8 +36,9 @@ class AddressTile:
         """The vector width in elements: they are contiguous and aligned, and the tile has enough for all threads."""
         axis = self.order[0]
         aligned = self.facts.divisible[axis] // self.itemsize
-        share = prod(self.shape) // threads
-        return max(min(self.facts.contiguous[axis], aligned, share, most_bytes // self.itemsize), 1)
+        share = 1 << (prod(self.shape) // threads).bit_length() >> 1
+        run = power_of_two_part(self.facts.contiguous[axis])
+        return max(min(run, aligned, share, most_bytes // self.itemsize), 1)
 
 
 def row_major(shape: tuple[int, ...], itemsize: int) -> AddressTile:

@@ -17,7 +17,8 @@ def _counted(op: Op, known: Hulls, word: Word) -> Scalar:
 
 
 def _arange(op: Op, known: Known, hull: Scalar) -> Facts:
-    return tile.of(hull, (Axis(op.attrs["end"] - op.attrs["start"], 1, exactly(op.attrs["start"])),))
+    run = power_of_two_part(op.attrs["end"] - op.attrs["start"])
+    return tile.of(hull, (Axis(run, 1, exactly(op.attrs["start"])),))
 
 
 def _expand_dims(op: Op, known: Known, hull: Scalar) -> Facts:
