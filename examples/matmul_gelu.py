@@ -46,9 +46,9 @@ def cooperate(
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(free.index((first + steps - 1) % num_buffers), count=1)
         row = pid_m * 128 + 64 * WHICH
-        halves = left_and_right(gelu(acc))
+        halves = left_and_right(acc)
         for i in gl.static_range(2):
-            store_pair(c_desc, row, pid_n * 256 + 128 * i, halves[i], c_bufs)
+            store_pair(c_desc, row, pid_n * 256 + 128 * i, gelu(halves[i]), c_bufs)
     tma.store_wait(pendings=0)
 
 
