@@ -102,18 +102,18 @@ class Stages:
         options = self.request.options
         func = self.built.func.with_attrs(sync=options.sync, fp_fusion=options.enable_fp_fusion)
         with self._timed("tile passes"):
-            if self.request.options.sanitize_overflow:
+            if options.sanitize_overflow:
                 from weft.passes.tile.check_overflow import check_overflow
 
                 func = check_overflow(func)
-            if self.request.options.fast_math:
+            if options.fast_math:
                 from weft.passes.tile.fast_math import fast_math
 
-                func = fast_math(func, self.request.options.fast_math)
+                func = fast_math(func, options.fast_math)
             func = tile_pipeline(func, self.target)
         from weft.ops.sync import gdc_wait
 
-        if self.request.options.launch_pdl and gdc_wait not in func.body.kinds:
+        if options.launch_pdl and gdc_wait not in func.body.kinds:
             raise fail(PDL_NEVER_WAITS, loc=func.loc, name=self.name)
         return func
 

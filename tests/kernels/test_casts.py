@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -121,6 +123,33 @@ def test_conversions_of_the_vectors_of_threads(run, rng, source, width):
     run(of_vectors, weft.cdiv(x.size, 32 * width), Viewed(x), *map(Viewed, outs), width, block=32)
     for code, out in zip(FLOAT_CODES, outs, strict=True):
         same(out, converted(x, BY_CODE[code]), f"{source} to {code}")
+
+
+@weft.jit
+def plainly(out, x, layout: gl.constexpr):
+    at = gl.arange(0, 1024, layout)
+    gl.store(out + at, gl.load(x + at).to(out.dtype.element_ty))
+
+
+SIZES = {
+    # Of eight numbers of a thread: the instructions that convert them, and how many may take a half or a byte apart.
+    ("bf16", "f32"): (r"LOP3", 4, 0), ("f8e4m3", "f32"): (r"F2FP\S*UNPACK|HADD2\.F32", 12, 0),
+    ("f8e5m2", "f16"): (r"F2FP\S*UNPACK", 4, 0), ("f16", "f8e4m3"): (r"F2FP\S*UNPACK", 4, 0),
+    ("f32", "bf16"): (r"F2FP", 4, 0), ("i8", "f16"): (r"HADD2|LOP3", 6, 4), ("u8", "f32"): (r"FADD", 8, 8),
+    ("i8", "bf16"): (r"FADD|F2FP|LOP3", 14, 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "target"), SIZES)
+def test_machine_code(source, target):
+    """No conversion of single numbers (`I2F`), and no more instructions than these."""
+    names, count, permutations = SIZES[source, target]
+    out, x = (np.zeros(1024, NUMPY[BY_CODE[code]]) for code in (target, source))
+    with weft.simulate(target="sm_90a"):
+        code = plainly[1](out, x, gl.BlockedLayout([8], [32], [4], [0])).asm["sass"]
+    assert not re.search(r"\bI2F", code)
+    assert len(re.findall(rf"\b(?:{names})", code)) == count
+    assert len(re.findall(r"\bPRMT\b", code)) == permutations
 
 
 NARROWING = [(a, b) for a in FLOAT_CODES for b in FLOAT_CODES if 8 < BY_CODE[b].bits < BY_CODE[a].bits]
