@@ -1,6 +1,6 @@
 """One persistent matmul, C = A @ B, under every schedule of `weft.kernels.schedulers`: only an argument differs.
 
-Two consumer warpgroups compute one tile of 128x256 together, 64 rows each, from operands that a producer warp loads ahead. All
+Two consumer warpgroups compute one tile together, 64 rows each, from operands that a producer warp loads ahead. All
 three roles run the same loop over the program's tiles. With `ticket` the producer takes tickets and tells the consumers which
 tiles they stand for; with `split_k` and `stream_k` a tile's K is divided among programs, and the last one to finish adds the
 parts and stores the tile.
@@ -24,7 +24,7 @@ from weft.kernels.schedulers import Schedule
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from weft.nvidia.hopper import TensorDescriptor
 
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
+BLOCK_M, BLOCK_K = 128, 64
 ROWS = 64
 """Rows of a tile that a consumer computes."""
 PIECE = 64
@@ -41,6 +41,7 @@ def make_barriers(number: gl.constexpr, count: gl.constexpr):
 
 @weft.jit
 def load_tiles(a_desc, b_desc, a_bufs, b_bufs, ready, free, grid, counters, shared, num_buffers: gl.constexpr):
+    BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
     work = schedulers.begin(grid, counters, shared)
     step = 0
     while work.valid():
@@ -75,7 +76,7 @@ def multiply(acc, step, count, a_bufs, b_bufs, ready, free, WHICH: gl.constexpr,
 
 @weft.jit
 def store(c_desc, row, column, acc, c_bufs):
-    for i in gl.static_range(BLOCK_N // PIECE):
+    for i in gl.static_range(acc.shape[1] // PIECE):
         # A buffer is reused when its last store has read it.
         tma.store_wait(pendings=1)
         buffer = c_bufs.index(i % 2)
@@ -89,6 +90,7 @@ def consume(
     c_desc, a_bufs, b_bufs, c_bufs, ready, free, grid, counters, partials, shared, WHICH: gl.constexpr,
     num_buffers: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
+    BLOCK_N: gl.constexpr = b_bufs.shape[2]
     work = schedulers.begin(grid, counters, shared)
     acc = gl.zeros([ROWS, BLOCK_N], gl.float32, layout=layout)
     step = 0
@@ -108,6 +110,7 @@ def consume(
 def scheduled_kernel(
     a_desc, b_desc, c_desc, counters, partials, schedule: gl.constexpr, num_buffers: gl.constexpr, layout: gl.constexpr
 ):
+    BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
     a_bufs = gl.allocate_shared_memory(a_desc.dtype, [num_buffers, BLOCK_M, BLOCK_K], a_desc.layout)
     b_bufs = gl.allocate_shared_memory(b_desc.dtype, [num_buffers, BLOCK_K, BLOCK_N], b_desc.layout)
     upper = gl.allocate_shared_memory(c_desc.dtype, [2, PIECE, PIECE], c_desc.layout)
@@ -132,7 +135,9 @@ def scheduled_kernel(
 class Scheduled:
     """C = A @ B of matrices of one 16-bit type with contiguous rows, under a schedule; launched by a call."""
 
-    def __init__(self, A: Any, B: Any, C: Any, schedule: Schedule, num_buffers: int = 4, resident: int = 0) -> None:
+    def __init__(
+        self, A: Any, B: Any, C: Any, schedule: Schedule, BLOCK_N: int = 256, num_buffers: int = 4, resident: int = 0
+    ) -> None:  # fmt: skip
         (M, N), K = C.shape, A.shape[1]
         dtype = getattr(gl, workbench.dtype_name(A))
         blocks = ((A, [BLOCK_M, BLOCK_K]), (B, [BLOCK_K, BLOCK_N]), (C, [PIECE, PIECE]))

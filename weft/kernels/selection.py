@@ -66,28 +66,30 @@ def topk(x: Any, k: int, *, largest: bool = True, stream: Any = None) -> tuple[A
 
 
 def _launch(x: Any, rows: Rows, plan: Selection, values: Any, indices: Any, stream: Any) -> None:
-    sizes = (rows.columns, rows.row_stride, rows.column_stride, plan)
+    numbers = (rows.columns, rows.row_stride, rows.column_stride)
+    place = (*numbers, rows.pointer // ITEMSIZE[rows.dtype] % plan.unit, plan)
     options: dict[str, Any] = {"num_warps": 1, "stream": stream}
     if rows.columns < CHUNK:
-        selection.select_short[rows.rows](x, values, indices, None, *sizes, **options)
+        selection.select_short[rows.rows](x, values, indices, None, *numbers, plan, **options)
     elif plan.parts == 1:
-        selection.select[rows.rows](x, values, indices, None, *sizes, **options)
+        selection.select[rows.rows](x, values, indices, None, *place, **options)
     else:
         keys = empty_like(x, (rows.rows, plan.keys), "int64")
-        selection.select[rows.rows, plan.parts](x, None, None, keys, *sizes, **options)
+        selection.select[rows.rows, plan.parts](x, None, None, keys, *place, **options)
         whole = replace(plan, parts=1, chunk=max(selection.MERGE_WARPS * 32, 1 << (plan.keys - 1).bit_length()))
         selection.merge[rows.rows](keys, values, indices, whole, num_warps=selection.MERGE_WARPS, stream=stream)
         used_on(keys, stream)
 
 
 def _plan(rows: Rows, k: int, largest: bool) -> Selection:
-    """Vectors of 16 bytes where every row and its end are aligned to them, and parts that fill the GPU."""
-    itemsize = ITEMSIZE[rows.dtype]
+    """Vectors of 16 bytes where elements are contiguous, and parts that fill the GPU."""
+    itemsize, short = ITEMSIZE[rows.dtype], rows.columns < CHUNK
+    unit = min(8, 16 // itemsize)
     aligned = all(n * itemsize % 16 == 0 for n in (rows.row_stride, rows.columns)) and rows.pointer % 16 == 0
-    unit = min(8, 16 // itemsize) if aligned and rows.column_stride == 1 else 1
-    short = rows.columns < CHUNK
+    if rows.column_stride != 1 or rows.columns < CHUNK + 2 * unit:
+        unit, aligned = unit if aligned and rows.column_stride == 1 else 1, True
     chunk = max(32, 1 << (rows.columns - 1).bit_length()) if short else CHUNK
-    plan = Selection(k, bool(largest), SUPPORTED[rows.dtype], "float" in rows.dtype, chunk, unit)
+    plan = Selection(k, bool(largest), SUPPORTED[rows.dtype], "float" in rows.dtype, chunk, unit, not aligned)
     wanted = RESIDENT * multiprocessors_of(rows.device, machine_of(target_of(rows.device))) // rows.rows
     # A part of eight chunks pays for its first ones, which are full of better elements.
     parts = 1 if short else max(1, min(wanted, rows.columns // (8 * CHUNK), MERGED // plan.size))

@@ -15,7 +15,7 @@ GROUPS = 128
 class Selection:
     """The `k` best elements of rows of `dtype`, `unit` elements a load, each row in `parts` parts of `keys` keys together.
 
-    `chunk` elements are read at a time, or are a whole row."""
+    `chunk` elements are read at a time, or are a whole row. Rows that are `ragged` begin or end between aligned vectors."""
 
     k: int
     largest: bool
@@ -23,6 +23,7 @@ class Selection:
     floating: bool
     chunk: int
     unit: int = 1
+    ragged: bool = False
     parts: int = 1
     keys: int = 0
 

@@ -176,7 +176,7 @@ from weft.language.shared_memory import (
     shared_memory_descriptor,
     shared_memory_descriptor_type,
 )  # fmt: skip
-from weft.language.sorting import sort, topk
+from weft.language.sorting import bitonic_merge, sort, topk
 from weft.language.tensor import tensor
 from weft.language.tensor_core import TensorCore
 from weft.language.thread import (
@@ -263,8 +263,8 @@ __all__ = [
     # Shapes
     "broadcast", "broadcast_to", "cat", "expand_dims", "join", "permute", "ravel", "reshape", "slice", "split", "trans",
     # Combining elements
-    "argmax", "argmin", "associative_scan", "cumprod", "cumsum", "dot_fma", "gather", "histogram", "map_elementwise", "max",
-    "min", "reduce", "reduce_or", "sort", "sum", "topk", "xor_sum",
+    "argmax", "argmin", "associative_scan", "bitonic_merge", "cumprod", "cumsum", "dot_fma", "gather", "histogram",
+    "map_elementwise", "max", "min", "reduce", "reduce_or", "sort", "sum", "topk", "xor_sum",
     # PTX, hints, messages
     "fp4_to_fp", "inline_asm_elementwise", "int4_to_fp", "assume", "max_constancy", "max_contiguous", "multiple_of",
     "device_assert", "device_print", "expect_zero", "static_assert", "static_print",

@@ -55,6 +55,15 @@ def topk(x: tensor, k: int, dim: int | None = None, descending: bool = True) -> 
     return _restored(_selected(_keys(x), axis, count, bool(descending)), x.dtype)
 
 
+@builtin
+def bitonic_merge(x: tensor, dim: int | None = None, descending: bool = False) -> tensor:
+    """A tile in order along `dim` (the last axis if None) whose elements there rise and then fall, or fall and then rise: such
+    as the larger ones of two sorted tiles of opposite directions. The order is that of `sort`, for fewer steps."""
+    check_tile("bitonic_merge", x)
+    axis = _axis("bitonic_merge", x, dim)
+    return _restored(_merged(_keys(x), axis, _log2(x.shape[axis]), bool(descending)), x.dtype)
+
+
 def _axis(what: str, x: tensor, dim: int | None) -> int:
     """The axis, whose length is a power of two (tile-sort-end)."""
     axis = check_axis(-1 if dim is None else dim, x.rank)

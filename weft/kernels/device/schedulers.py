@@ -34,6 +34,8 @@ Work: TypeAlias = "Static | Ticket | Stolen | Split | Stream"
 SLOTS = 2
 """Numbers in flight: the last one, which some roles may not have read yet, and the next."""
 RESPONSE_BYTES = 16
+AT_ONCE = 4
+"""Parts of a tile whose loads are in flight together when they are added."""
 
 
 @gl.aggregate
@@ -475,9 +477,15 @@ def sum_of_parts(work, like, base, parts):
     pieces = ()
     for first in gl.static_range(0, like.shape[1], width):
         inside = offsets_of(like, first, first + width)
-        total = gl.load(base + work.slot(0).to(gl.int64) * size + inside)
-        for index in range(1, parts):
-            total += gl.load(base + work.slot(index).to(gl.int64) * size + inside)
+        total = gl.zeros([like.shape[0], width], like.dtype, inside.layout)
+        for index in range(0, parts, AT_ONCE):
+            # Several loads are under way at a time; parts that do not exist are 0.
+            found = ()
+            for i in gl.static_range(AT_ONCE):
+                place = base + work.slot(index + i).to(gl.int64) * size + inside
+                found = (*found, gl.load(place, mask=index + i < parts, other=0))
+            for part in found:
+                total += part
         pieces = (*pieces, total)
     for _ in gl.static_range(len(pieces).bit_length() - 1):
         pairs = ()

@@ -127,16 +127,26 @@ def select_short(
 @jit
 def merged(buffer, held, plan: gl.constexpr):
     """Sort the list and the keys behind it, `held` in all, and put the best ones to the front. Returns the new threshold."""
-    line = gl.arange(0, plan.sorted, gl.BlockedLayout([plan.sorted // 32], [32], [1], [0]))
-    start = gl.to_tensor(0)
-    while start + plan.size < held:
+    listed: gl.constexpr = list_layout(plan)
+    start = gl.to_tensor(plan.size)
+    if plan.sorted == 2 * plan.size:
+        # The better ones of pairs from opposite ends of two sorted lists are the best of both, and rise and fall.
+        best = buffer.slice(0, plan.size).load(listed)
+        while start < held:
+            line = start + gl.arange(0, plan.size, listed)
+            keys = gl.sort(gl.where(line < held, buffer.gather(line, 0), LOWEST))
+            best = gl.bitonic_merge(gl.maximum(best, keys), descending=True)
+            start += plan.size
+        buffer.slice(0, plan.size).store(best)
+        return value_of(nth(best, plan.k - 1), plan)
+    while start < held:
         # The list lies in front of the keys that it meets, and ends up in front of the next ones.
-        keys = gl.where(start + line < held, buffer.gather(start + line, 0), LOWEST)
-        best = gl.topk(keys, plan.size)
+        line = start - plan.size + gl.arange(0, plan.sorted, gl.BlockedLayout([1], [32], [1], [0]))
+        best = gl.topk(gl.where(line < held, buffer.gather(line, 0), LOWEST), plan.size)
         at = gl.set_auto_layout(gl.arange(0, plan.size, gl.AutoLayout()), best.layout)
         start += plan.sorted - plan.size
-        buffer.scatter(best, gl.where(start + plan.size < held, start, 0) + at, 0)
-    return value_of(nth(buffer.slice(0, plan.size).load(list_layout(plan)), plan.k - 1), plan)
+        buffer.scatter(best, gl.where(start < held, start - plan.size, 0) + at, 0)
+    return value_of(nth(buffer.slice(0, plan.size).load(listed), plan.k - 1), plan)
 
 
 @gl.constexpr_function
@@ -146,21 +156,44 @@ def list_layout(plan):
 
 
 @jit
-def select(x, values, indices, keys, columns, row_stride, column_stride, plan: gl.constexpr[Selection]) -> None:
-    """Rows, or parts of rows, of at least one chunk; see the module."""
+def kept(buffer, held, threshold, candidate, position, chosen, plan: gl.constexpr):
+    """Append the chosen elements to the buffer, and sort it if enough have come together. Returns the buffer's length and the
+    threshold."""
+    rank = gl.cumsum(chosen.to(gl.int32), 0)
+    # What is not chosen goes to the last place, which nothing reads.
+    buffer.scatter(keys_of(candidate, position, plan), gl.where(chosen, held + rank - 1, plan.capacity - 1), 0)
+    held += gl.sum(chosen.to(gl.int32))
+    if held >= plan.sorted:
+        threshold = merged(buffer, held, plan)
+        held = gl.to_tensor(plan.size)
+    return held, threshold
+
+
+@jit
+def select(
+    x, values, indices, keys, columns, row_stride, column_stride, offset, plan: gl.constexpr[Selection]
+) -> None:  # fmt: skip
+    """Rows, or parts of rows, of at least one chunk; see the module. `offset` is the address of the first element, in elements,
+    modulo `plan.unit`."""
     row = gl.program_id(0)
-    span = gl.cdiv(gl.cdiv(columns, plan.parts), plan.chunk) * plan.chunk
+    start = x + row.to(gl.int64) * row_stride
+    buffer = gl.allocate_shared_memory(gl.int64, [plan.capacity], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    buffer.store(gl.full([plan.capacity], LOWEST, gl.int64, gl.BlockedLayout([1], [32], [1], [0])))
+    head, width = 0, columns
+    if plan.ragged:
+        # From here on a row is what lies between its first and last aligned addresses; the elements before and behind follow.
+        head = (-offset - row * row_stride) & (plan.unit - 1)
+        width = gl.multiple_of((columns - head) // plan.unit * plan.unit, plan.unit)
+    elif plan.unit > 1:
+        width = gl.multiple_of(width, plan.unit)
+    if plan.unit > 1:
+        column_stride = 1
+        start = gl.multiple_of(start + head, plan.unit * x.dtype.element_ty.itemsize)
+    span = gl.cdiv(gl.cdiv(width, plan.parts), plan.chunk) * plan.chunk
     first = gl.program_id(1) * span if plan.parts > 1 else 0
-    end = min(first + span, columns)
+    end = min(first + span, width)
     chunk = gl.arange(0, plan.chunk, gl.BlockedLayout([plan.unit], [32], [1], [0]))
     piece = gl.arange(0, plan.piece, gl.BlockedLayout([plan.piece // 32], [32], [1], [0]))
-    buffer = gl.allocate_shared_memory(gl.int64, [plan.capacity], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    empty: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-    buffer.store(gl.full([plan.capacity], LOWEST, gl.int64, empty))
-    row_stride = gl.multiple_of(row_stride, plan.unit)
-    start = gl.multiple_of(x, plan.unit * x.dtype.element_ty.itemsize) + row.to(gl.int64) * row_stride
-    if plan.unit > 1:
-        first, end, column_stride = gl.multiple_of(first, plan.unit), gl.multiple_of(end, plan.unit), 1
     # A short last part of a row looks at elements before it too: the bound then holds for all parts together.
     threshold = first_threshold(wide(gl.load(start + (min(first, end - plan.chunk) + chunk) * column_stride)), plan)
     held = gl.to_tensor(plan.size)
@@ -175,18 +208,20 @@ def select(x, values, indices, keys, columns, row_stride, column_stride, plan: g
         opening = at == first
         hits = gl.where(opening, (1 << pieces) - 1, hits)
         while hits != 0:
-            position = begin + gl.popcount((hits & -hits) - 1) * plan.piece + piece
+            place = begin + gl.popcount((hits & -hits) - 1) * plan.piece + piece
             hits &= hits - 1
-            candidate = wide(gl.load(start + position * column_stride))
+            candidate = wide(gl.load(start + place * column_stride))
             chosen = beats(candidate, threshold, plan) | (opening & ties(candidate, threshold, plan))
-            chosen &= position >= at
-            rank = gl.cumsum(chosen.to(gl.int32), 0)
-            # What is not chosen goes to the last place, which nothing reads.
-            buffer.scatter(keys_of(candidate, position, plan), gl.where(chosen, held + rank - 1, plan.capacity - 1), 0)
-            held += gl.sum(chosen.to(gl.int32))
-            if held >= plan.sorted:
-                threshold = merged(buffer, held, plan)
-                held = gl.to_tensor(plan.size)
+            chosen &= place >= at
+            held, threshold = kept(buffer, held, threshold, candidate, head + place, chosen, plan)
+    if plan.ragged and first == 0:
+        lane = gl.arange(0, 32, gl.BlockedLayout([1], [32], [1], [0]))
+        place = gl.where(lane < head, lane - head, width + lane - head)
+        inside = lane < columns - width
+        candidate = wide(gl.load(start + place, mask=inside, other=0))
+        # Those before all others win ties, those behind lose them.
+        chosen = beats(candidate, threshold, plan) | ((place < 0) & ties(candidate, threshold, plan))
+        held, threshold = kept(buffer, held, threshold, candidate, head + place, inside & chosen, plan)
     merged(buffer, held, plan)
     store_best(buffer.slice(0, plan.size).load(list_layout(plan)), values, indices, keys, row, plan)
 
