@@ -111,6 +111,9 @@ def scheduled_kernel(
     a_desc, b_desc, c_desc, counters, partials, schedule: gl.constexpr, num_buffers: gl.constexpr, layout: gl.constexpr
 ):
     BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
+    gl.static_assert(
+        BLOCK_N % (2 * PIECE) == 0, "the first piece of a tile goes to the buffer that was used longest ago"
+    )
     a_bufs = gl.allocate_shared_memory(a_desc.dtype, [num_buffers, BLOCK_M, BLOCK_K], a_desc.layout)
     b_bufs = gl.allocate_shared_memory(b_desc.dtype, [num_buffers, BLOCK_K, BLOCK_N], b_desc.layout)
     upper = gl.allocate_shared_memory(c_desc.dtype, [2, PIECE, PIECE], c_desc.layout)

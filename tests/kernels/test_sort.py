@@ -34,6 +34,23 @@ def test_sorts_in_every_layout(run, rng, layout, axis, descending):
     same(out, np.flip(want, axis) if descending else want)
 
 
+@weft.jit
+def merges(out, x, y, layout: gl.constexpr):
+    i = gl.arange(0, 16, gl.SliceLayout(1, layout))
+    j = gl.arange(0, 64, gl.SliceLayout(0, layout))
+    at = i[:, None] * 64 + j[None, :]
+    rising, falling = gl.sort(gl.load(x + at)), gl.sort(gl.load(y + at), descending=True)
+    gl.store(out + at, gl.bitonic_merge(gl.maximum(rising, falling), descending=True))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_larger_ones_of_two_sorted_tiles(run, rng, layout):
+    x, y = random(rng, np.float32, (16, 64)), random(rng, np.float32, (16, 64))
+    out = poison((16, 64), np.float32)
+    run(merges, 1, out, x, y, LAYOUTS[layout])
+    same(out, np.sort(np.concatenate([x, y], 1), 1)[:, :-65:-1])
+
+
 NUMBERS = (gl.float16, gl.bfloat16, gl.float32, gl.float64, gl.int8, gl.uint8, gl.int16, gl.uint16, gl.int32, gl.uint32,
            gl.int64, gl.uint64, gl.float8e5)  # fmt: skip
 

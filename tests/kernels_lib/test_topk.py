@@ -67,6 +67,18 @@ def test_not_a_number_and_infinities(device, rng, largest):
     check(device, x, 6, largest)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.int8])
+@pytest.mark.parametrize("largest", [True, False])
+def test_rows_between_aligned_addresses(device, rng, kind, largest):
+    """Ends of rows win and lose ties as their positions say: few different values, and others at the ends."""
+    for columns in (1301, 2049, 3071):
+        x = rng.integers(-2, 3, (9, columns)).astype(kind)
+        x[4:, :6], x[4:, -6:] = 3, -3
+        x[7:, :6], x[7:, -6:] = -3, 3
+        check(device, x, 7, largest)
+        check(device, rng.integers(-60, 60, (9, columns)).astype(kind), 40, largest)
+
+
 def test_few_long_rows_are_split(device, rng):
     x = rng.normal(size=(1, 2, 40_000)).astype(np.float32)
     x[0, 1] = np.sort(x[0, 1])
@@ -76,7 +88,8 @@ def test_few_long_rows_are_split(device, rng):
 def test_strided_rows(device, rng):
     x = rng.normal(size=(4, 6, 1100)).astype(np.float32)
     given = device.array(x)
-    for part in (given[:, :, 3:1090], given[1], given[:, :1], given[:, :, ::-1] if not device.is_gpu else given):
+    parts = [given[:, :, 3:1090], given[1, 1:, 1:], given[:, :1]]
+    for part in parts if device.is_gpu else [*parts, given[:, :, ::-1]]:
         values, indices = map(device.numpy, topk(part, 4))
         host = np.array(device.numpy(part))
         np.testing.assert_array_equal(indices, expected(host, 4, True))

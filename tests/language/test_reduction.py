@@ -170,6 +170,8 @@ def test_sort_and_topk(kernel):
     assert (y.shape, y.dtype, y.layout) == (x.shape, x.dtype, x.layout)
     assert kernel.names.count("tile.sort_step") == 15
     assert gl.topk(x, 4, dim=0).shape == [4, 32] and gl.topk(x, 32).shape == [16, 32]
+    steps = kernel.names.count("tile.sort_step")
+    assert gl.bitonic_merge(x, 0).shape == [16, 32] and kernel.names.count("tile.sort_step") == steps + 4
     for k in (0, 3, 64, -4):
         with mistake("tile-topk") as found:
             gl.topk(x, k)
