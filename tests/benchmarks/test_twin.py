@@ -10,10 +10,11 @@ import pytest
 from benchmarks import twin
 
 ALONE = {
-    "workbench", "broken_pipeline", "matmul_timeline", "layout_tensor", "thread_matmul", "thread_stencil", "thread_transpose",
+    "workbench", "broken_pipeline", "matmul_timeline", "matmul_schedules", "layout_tensor", "thread_matmul", "thread_stencil",
+    "thread_transpose",
 }  # fmt: skip
-"""Without a twin: what has no kernel, what breaks a kernel on purpose in a mode that only weft has, what traces kernels, and
-kernels of single threads, which the other compiler does not have."""
+"""Without a twin: what has no kernel, what breaks a kernel on purpose in a mode that only weft has, what traces kernels or
+takes parts of weft's library, and kernels of single threads, which the other compiler does not have."""
 NAMES = sorted(path.stem for path in twin.EXAMPLES.glob("*.py") if path.stem not in ALONE)
 GLUON = "triton.experimental.gluon"
 
