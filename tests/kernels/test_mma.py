@@ -245,6 +245,7 @@ def scaled_in_registers(
     put(out, warpgroup_mma_wait(0, acc), M, N)
 
 
+@pytest.mark.filterwarnings("error::weft.errors.PerformanceWarning")
 @pytest.mark.parametrize("bounds", [(0, 0), (0, 1), (0, 2), (0, 3), (2, 9), (5, 3)], ids=str)
 @pytest.mark.parametrize(("known", "step"), [(True, 1), (False, 1), (False, 3)], ids=str)
 def test_left_operands_in_registers_outlive_their_iteration(run, rng, bounds, known, step):

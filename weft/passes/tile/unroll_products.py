@@ -29,6 +29,7 @@ from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import DType, ScalarType
 from weft.ops import arith, control, mma
 
+BEFORE = "inserted before the last iteration of an odd number, which is behind the unrolled loop"
 LEFT = "inserted behind this MMA in the last iteration of an odd number: no iteration follows that would wait for it"
 
 
@@ -110,6 +111,8 @@ def _unrolled(
     count = out.emit(control.trips, lower, end, pair)
     rest = out.emit(arith.add, lower, out.emit(arith.mul, out.emit(arith.cast, count, dtype=type.element), pair))
     with out.region() as one:
+        # Else ptxas was seen to serialize all wgmmas (C7513), as the operand of this iteration is computed behind the loop.
+        out.emit(mma.warpgroup_wait, pendings=0, reason=BEFORE)
         _close(out, _copy(out, loop, [rest, *made], waiting))
     with out.region() as none:
         _close(out, made)
