@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.kernels.harness import bits, frozen, poison, random, same
+from tests.kernels.harness import Described, bits, frozen, poison, random, same
 from weft import language as gl
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
@@ -213,3 +213,68 @@ def test_capture_into_a_graph(torch):
         out.zero_()
         graph.replay()
         assert torch.equal(out, x)
+
+
+@weft.jit
+def updated_groups(x, out, given, first, count, how: gl.constexpr, layout: gl.constexpr):
+    """As `groups`, with descriptors that differ from another one in their address and height."""
+    smem = gl.allocate_shared_memory(x.dtype.element_ty, [16, 64], layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    phase = 0
+    last = given
+    if how == "made":
+        last = tma.make_tensor_descriptor(x, [1, 64], [64, 1], [16, 64], layout)
+    for group in range(count):
+        begin, end = gl.load(first + group), gl.load(first + group + 1)
+        src = tma.update_tensor_descriptor(last, x + begin * 64, [end - begin, None])
+        dst = tma.update_tensor_descriptor(src, out + begin * 64)
+        if how == "carried":
+            last = src
+        for row in range(0, end - begin, 16):
+            fetched(src, [row, 0], bar, smem, phase)
+            tma.async_store(dst, [row, 0], smem)
+            tma.store_wait(0)
+            phase ^= 1
+
+
+@pytest.mark.parametrize("how", ["given", "made", "carried"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_updated_descriptors(run, rng, dtype, how):
+    heights = [1, 40, 3, 16, 17]
+    first = frozen(np.cumsum([0, *heights]).astype(np.int32))
+    kind = NUMPY[dtype]
+    x, out = random(rng, kind, (100, 64)), poison((100, 64), kind)
+    layout = gl.NVMMASharedLayout(128, dtype.bits, 2)
+    # What is described here is replaced: another address, and fewer rows.
+    given = Described(random(rng, kind, (2, 64)), [16, 64], layout)
+    run(updated_groups, 1, x, out, given, first, len(heights), how, layout)
+    total = sum(heights)
+    same(out[:total], x[:total])
+    assert (bits(out[total:]) == bits(poison(1, kind))[0]).all()
+
+
+@weft.jit
+def restrided(x, out, given, rows, pitch, layout: gl.constexpr, own: gl.constexpr):
+    """Every other row, the rows behind the last one as NaN."""
+    src = tma.update_tensor_descriptor(given, strides=[pitch, None, 1], shape=[rows, None, 20], base=x)
+    smem = gl.allocate_shared_memory(src.dtype, src.block_shape, layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    fetched(src, [0, 0, 0], bar, smem, 0)
+    gl.device_assert(src.shape[0] == rows)
+    gl.device_assert(src.strides[0] == pitch)
+    at = gl.arange(0, 8, gl.SliceLayout(1, own))[:, None] * 32 + gl.arange(0, 32, gl.SliceLayout(0, own))[None, :]
+    gl.store(out + at, smem.reshape([8, 32]).load(own))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 8])
+def test_other_extents_and_strides(run, rng, rows):
+    x, out = random(rng, np.float32, (16, 32)), poison((8, 32), np.float32)
+    layout = gl.NVMMASharedLayout.get_default_for([8, 1, 32], gl.float32)
+    given = Described(random(rng, np.float32, (3, 1, 32)), [8, 1, 32], layout, "nan")
+    own = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    run(restrided, 1, x, out, given, rows, 64, layout, own)
+    wanted = np.full((8, 32), np.nan, np.float32)
+    wanted[:rows, :20] = x[: 2 * rows : 2, :20]
+    same(out, wanted)

@@ -139,6 +139,18 @@ REDUCE_TYPE = row(
     "{what} does not work on {dtype}",
     "it works on {known}; load, combine and store other types, or use gl.atomic_add and the other atomics",
 )
+UPDATE_NOTHING = row(
+    "async-update-nothing",
+    CompilationError,
+    "update_tensor_descriptor replaces nothing: base, shape and strides are None",
+    "give it base=, shape= or strides=, or use the descriptor as it is",
+)
+UPDATE_BASE = row(
+    "async-update-base",
+    CompilationError,
+    "the base of update_tensor_descriptor is {got}, but the descriptor is of {dtype}",
+    "pass a pointer to {dtype}, as in pointer + offset",
+)
 MAKE_RANK = row(
     "async-make-rank",
     CompilationError,

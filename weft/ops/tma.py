@@ -200,6 +200,46 @@ def write_descriptor(
     return _made(ptr, shape_and_strides, block_shape, layout)
 
 
+@op("tma.update_descriptor", needs="block", stage="tile", removed_by=LOWER)
+def update_descriptor(desc: Value, ptr: Value | None, *shape_and_strides: Value, changed: tuple[int, ...] = ()) -> Type:
+    """The descriptor of another tensor: at `ptr`, if there is one, and with other extents (int32), then strides in elements
+    (int64), in the dimensions `changed`, which ascend. Everything else is that of `desc`."""
+    return _updated(desc, ptr, shape_and_strides, changed)
+
+
+@op(
+    "tma.rewrite_descriptor",
+    effects=(Effect("write", "shared", "room", by="elected"),),
+    needs="block",
+    stage="lowered",
+)
+def rewrite_descriptor(
+    room: Value,
+    desc: Value,
+    ptr: Value | None,
+    *shape_and_strides: Value,
+    changed: tuple[int, ...],
+    slot: int,
+    again: bool,
+) -> Type:
+    """As `update_descriptor`: the first warp copies the descriptor to `room`, replaces fields, and copies it to byte `slot` of
+    the workspace. `room` and `again` as in `write_descriptor`."""
+    require(room.type == SharedArrayType(int32, DESCRIPTOR_BYTES // 4), "{} cannot hold a descriptor", room.type)
+    return _updated(desc, ptr, shape_and_strides, changed)
+
+
+def _updated(desc: Value, ptr: Value | None, shape_and_strides: tuple[Value, ...], changed: tuple[int, ...]) -> Type:
+    d, count = descriptor(desc), len(changed)
+    require(d.mode == "tiled", "a descriptor of mode {} where 'tiled' is needed", d.mode)
+    require(ptr is None or pointer_of(ptr).element_ty == d.element, "an address of elements of another type")
+    require(len(shape_and_strides) == 2 * count, "an extent and a stride for each of {} dimensions", count)
+    require(list(changed) == sorted({*changed} & {*range(len(d.block_shape))}), "dimensions that are not there")
+    _coordinates(shape_and_strides[:count], count)
+    for stride in shape_and_strides[count:]:
+        scalar(stride, int64)
+    return d
+
+
 def _made(ptr: Value, shape_and_strides: tuple[Value, ...], block_shape: tuple[int, ...], layout: SharedLayout) -> Type:
     element: DType = pointer_of(ptr).element_ty
     rank = len(block_shape)

@@ -27,12 +27,13 @@ from weft.ops import mbarrier, tma
 from weft.ops.control import run_by
 
 _LOADS = (tma.load, tma.load_im2col)
+_MAKERS = (tma.make_descriptor, tma.update_descriptor)
 
 
 def spread_requests(func: Func) -> Func:
     """The function with `issuers` set on loads of several instructions; unchanged if there are none."""
     kinds = func.body.kinds
-    if func.attrs.num_ctas > 1 or kinds.isdisjoint(_LOADS) or tma.make_descriptor in kinds:
+    if func.attrs.num_ctas > 1 or kinds.isdisjoint(_LOADS) or not kinds.isdisjoint(_MAKERS):
         return func
     ops = list(run_by(func))
     warps = {op: count for op, count in ops if op.kind in _LOADS and count > 1}

@@ -42,6 +42,7 @@ from weft.language.nvidia.hopper.tma import (
     store_wait,
     stored_descriptor,
     tiled_descriptor,
+    update_tensor_descriptor,
 )  # fmt: skip
 from weft.language.policies import CachePolicy
 from weft.language.runtime_value import RuntimeValue, describe, name_of
@@ -129,5 +130,5 @@ __all__ = [
     "async_atomic_add", "async_atomic_and", "async_atomic_max", "async_atomic_min", "async_atomic_or", "async_atomic_xor",
     "async_copy_global_to_shared", "async_copy_global_to_shared_im2col", "async_copy_shared_to_global", "async_gather",
     "async_load", "async_load_im2col", "async_scatter", "async_store", "make_tensor_descriptor", "store_wait",
-    "tensor_descriptor", "tensor_descriptor_im2col", "tensor_descriptor_type",
+    "tensor_descriptor", "tensor_descriptor_im2col", "tensor_descriptor_type", "update_tensor_descriptor",
 ]  # fmt: skip

@@ -245,6 +245,49 @@ def make_tensor_descriptor(
     return tensor_descriptor.of(made, [x.handle for x in extents], [x.handle for x in steps])
 
 
+@builtin
+def update_tensor_descriptor(
+    desc: tensor_descriptor, base: Any = None, shape: Sequence[Any] | None = None, strides: Sequence[Any] | None = None
+) -> tensor_descriptor:
+    """The descriptor of another tensor of the same kind, as of the next matrix of a group (PTX `tensormap.replace`).
+
+    `base` is its address, `shape` its extents and `strides` its strides in elements; what is None, also within a list, remains.
+    Block, layout, padding and the rounding of loads are those of `desc`, an argument of the kernel or a descriptor made in it,
+    which stays as it was. It takes fewer instructions than `make_tensor_descriptor`, and has the same restrictions: in a loop
+    every iteration overwrites the descriptor of the previous one, so that loads through that one must be complete. The fences
+    of the tensormap proxy are part of it.
+
+    Raises CompilationError: async-target, async-descriptor-needed, async-descriptor-mode, async-update-nothing,
+    async-update-base, async-make-rank, async-make-stride, async-make-extent, async-make-outer-stride, async-coordinate-type.
+    """
+    what = "update_tensor_descriptor"
+    known = stored_descriptor(what, desc)
+    rank, element = known.rank, known.dtype
+    if base is None and shape is None and strides is None:
+        raise fail(errors.UPDATE_NOTHING)
+    given = base.element if isinstance(base, tensor) and base.is_scalar else None
+    if base is not None and (not isinstance(given, Pointer) or given.element_ty != element):
+        raise fail(errors.UPDATE_BASE, got=name_of(base), dtype=element.name)
+    extents_ = [None] * rank if shape is None else list(shape)
+    steps = [None] * rank if strides is None else list(strides)
+    if not len(extents_) == len(steps) == rank:
+        raise fail(errors.MAKE_RANK, shape=len(extents_), strides=len(steps), block=rank)
+    if steps[-1] is not None and (isinstance(steps[-1], tensor) or steps[-1] != 1):
+        raise fail(errors.MAKE_STRIDE, got=name_of(steps[-1]))
+    changed = tuple(
+        dim for dim in range(rank) if extents_[dim] is not None or (steps[dim] is not None and dim < rank - 1)
+    )
+    whole = [old if new is None else new for new, old in zip(extents_, known.shape, strict=True)]
+    paces = [old if new is None else new for new, old in zip(steps, known.strides, strict=True)]
+    _check_known(whole, paces, element.itemsize)
+    sizes = [request_integer("the shape", dim, x, int32) for dim, x in enumerate(whole)]
+    pitches = [request_integer("the strides", dim, x, int64) for dim, x in enumerate(paces)]
+    operands = [known.handle.handle, None if base is None else base.handle]
+    operands += [numbers[dim].handle for numbers in (sizes, pitches) for dim in changed]
+    made = current().builder.emit(ops.update_descriptor, *operands, changed=changed)
+    return tensor_descriptor.of(made, [x.handle for x in sizes], [x.handle for x in pitches])
+
+
 def l2_of(what: str, policy: CachePolicy | None) -> dict[str, Any]:
     """The attribute of a TMA copy under a cache policy. Raises language-cache-policy-needed, language-cache-policy-part."""
     return policy_attrs(what, policy, ("l2",))
@@ -373,5 +416,5 @@ __all__ = [
     "async_atomic_add", "async_atomic_and", "async_atomic_max", "async_atomic_min", "async_atomic_or", "async_atomic_xor",
     "async_copy_global_to_shared", "async_copy_global_to_shared_im2col", "async_copy_shared_to_global", "async_load",
     "async_load_im2col", "async_store", "make_tensor_descriptor", "store_wait", "tensor_descriptor",
-    "tensor_descriptor_im2col", "tensor_descriptor_type",
+    "tensor_descriptor_im2col", "tensor_descriptor_type", "update_tensor_descriptor",
 ]  # fmt: skip

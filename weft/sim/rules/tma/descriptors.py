@@ -8,6 +8,7 @@ through it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from weft.errors import Loc, Row, UserError, hazard
 from weft.ir.core import Op, Value
@@ -19,7 +20,7 @@ from weft.sim.machine.data import Data, arange
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import places
 from weft.sim.memory.events import ELECTED
-from weft.sim.memory.heap import Made, TensorMap
+from weft.sim.memory.heap import Buffer, Made, TensorMap
 from weft.sim.memory.spaces import Handle
 from weft.sim.rule import rule
 
@@ -36,27 +37,71 @@ def _make_descriptor(task: Task, op: Op, ptr: Data, *shape_and_strides: Data) ->
 
 @rule(tma.write_descriptor)
 def _write_descriptor(task: Task, op: Op, room: Handle, ptr: Data, *shape_and_strides: Data) -> Data:
+    _fill(task, op, room)
+    return _made(task, op, op.operands[1], ptr, shape_and_strides)
+
+
+@rule(tma.update_descriptor)
+def _update_descriptor(task: Task, op: Op, desc: Data, ptr: Data | None, *shape_and_strides: Data) -> Data:
+    return _updated(task, op, desc, ptr, shape_and_strides)
+
+
+@rule(tma.rewrite_descriptor)
+def _rewrite_descriptor(
+    task: Task, op: Op, room: Handle, desc: Data, ptr: Data | None, *shape_and_strides: Data
+) -> Data:
+    _fill(task, op, room)
+    return _updated(task, op, desc, ptr, shape_and_strides)
+
+
+def _updated(task: Task, op: Op, desc: Data, ptr: Data | None, shape_and_strides: Sequence[Data]) -> Data:
+    """A copy of a descriptor with other fields. The copy reads the descriptor, which must not have been overwritten."""
+    before: TensorMap = desc.array
+    use(task, op, before)
+    numbers = [_size(task, op, data) for data in shape_and_strides]
+    shape, strides, changed = list(before.shape), list(before.strides), op.attrs["changed"]
+    for dim, extent, stride in zip(changed, numbers, numbers[len(changed) :], strict=False):
+        shape[dim], strides[dim] = extent, stride * before.element.itemsize
+    made = replace(before, shape=tuple(shape), strides=tuple(strides), maker=op)
+    if ptr is not None:
+        made.buffer, made.address = _tensor_at(task, op, ptr)
+    return _kept(task, op, made)
+
+
+def _tensor_at(task: Task, op: Op, ptr: Data) -> tuple[Buffer, int]:
+    """The memory that the pointer of a descriptor points to, and its address."""
+    task.demand(op, ptr, "a descriptor")
+    address = int(task.uniform(op, ptr, "the pointer of a descriptor").array)
+    segment = task.machine.heap.segment_at(address)
+    if segment is None:
+        raise task.fail(hazard.NO_BUFFER, op, access="describes", address=address)
+    return segment.buffer, address
+
+
+def _fill(task: Task, op: Op, room: Handle) -> None:
+    """The write of a descriptor to shared memory."""
     words = arange(tma.DESCRIPTOR_BYTES // int32.itemsize)
     place = places.some_place(task, room, int32, words, words, ELECTED)
     places.check_bounds(task, op, room, place, int32, "writes")
     places.note(task, op, room, place, "generic", writes=True)
-    return _made(task, op, op.operands[1], ptr, shape_and_strides)
 
 
 def _made(task: Task, op: Op, base: Value | None, ptr: Data, shape_and_strides: Sequence[Data]) -> Data:
     assert base is not None
     element = pointer_of(base).element_ty
-    task.demand(op, ptr, "a descriptor")
-    address = int(task.uniform(op, ptr, "the pointer of a descriptor").array)
+    buffer, address = _tensor_at(task, op, ptr)
     numbers = [_size(task, op, data) for data in shape_and_strides]
     rank = len(numbers) // 2
-    segment = task.machine.heap.segment_at(address)
-    if segment is None:
-        raise task.fail(hazard.NO_BUFFER, op, access="describes", address=address)
     made = TensorMap(
-        segment.buffer, element, tuple(numbers[:rank]), tuple(n * element.itemsize for n in numbers[rank:]),
+        buffer, element, tuple(numbers[:rank]), tuple(n * element.itemsize for n in numbers[rank:]),
         op.attrs["block_shape"], op.attrs["layout"], op.attrs["padding"], address=address, maker=op,
     )  # fmt: skip
+    return _kept(task, op, made)
+
+
+def _kept(task: Task, op: Op, made: TensorMap) -> Data:
+    """The descriptor in the operation's slot. Raises BadDescriptor, and DescriptorReplaced if a load through the one that it
+    replaces is in flight."""
     _check(task, op, made)
     before = task.block.made.get(op)
     for component, (load, count) in before.loads.items() if before is not None and task.machine.hazards else ():

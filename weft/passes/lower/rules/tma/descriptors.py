@@ -9,7 +9,7 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import int32, int64
 from weft.ops import arith, debug, shared, tma
 from weft.ops.check import pointer_of
-from weft.passes.lower.operands import require
+from weft.passes.lower.operands import optional, require
 from weft.passes.lower.state import Lowering, LowerRule
 
 
@@ -24,11 +24,29 @@ def make_descriptor(lo: Lowering, op: Op) -> None:
     operands = [lo.scalar(value) for value in op.uses]
     if lo.source.attrs.debug:
         _assert_describable(lo, op, operands)
+    room, attrs = _place(lo, op)
+    lo.env[op.result] = lo.emit(tma.write_descriptor, room, *operands, name=op.result.name, **attrs)
+
+
+def update_descriptor(lo: Lowering, op: Op) -> None:
+    """As `make_descriptor`, from the fields of another descriptor."""
+    require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
+    if op.result not in lo.used:
+        return
+    desc, ptr, *numbers = op.operands
+    room, attrs = _place(lo, op)
+    lo.env[op.result] = lo.emit(
+        tma.rewrite_descriptor, room, lo.scalar(desc), optional(lo, ptr), *(lo.scalar(n) for n in numbers),
+        name=op.result.name, **attrs,
+    )  # fmt: skip
+
+
+def _place(lo: Lowering, op: Op) -> tuple[Value, dict[str, Any]]:
+    """Shared memory in which a descriptor is built, and the attributes with its slot in the workspace."""
     size, slot = tma.DESCRIPTOR_BYTES, lo.workspace
     lo.workspace += size
     room = lo.emit(shared.scratch, dtype=int32, count=size // int32.itemsize, tag=lo.tag(), align=size)
-    attrs: dict[str, Any] = {**op.attrs, "slot": slot, "again": op in repeated(lo.source.body)}
-    lo.env[op.result] = lo.emit(tma.write_descriptor, room, *operands, name=op.result.name, **attrs)
+    return room, {**op.attrs, "slot": slot, "again": op in repeated(lo.source.body)}
 
 
 def _assert_describable(lo: Lowering, op: Op, operands: list[Value]) -> None:
@@ -57,4 +75,7 @@ def _assert_describable(lo: Lowering, op: Op, operands: list[Value]) -> None:
         demand(lo.emit(arith.or_, steps, single), f"stride {dim} is no multiple of 16 bytes")
 
 
-RULES: dict[OpDef, LowerRule] = {tma.make_descriptor: make_descriptor}
+RULES: dict[OpDef, LowerRule] = {
+    tma.make_descriptor: make_descriptor,
+    tma.update_descriptor: update_descriptor,
+}
