@@ -227,6 +227,14 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: tma.async_atomic_xor(k.descriptor(), [0, 0], smem()),
         ("async_atomic_xor does not work on float16", "int32, uint32, int64, uint64"),
     ),
+    "async-update-nothing": (
+        lambda k: tma.update_tensor_descriptor(k.descriptor()),
+        ("replaces nothing", "base=, shape= or strides="),
+    ),
+    "async-update-base": (
+        lambda k: tma.update_tensor_descriptor(k.descriptor(), k.pointer(gl.int32)),
+        ("(a pointer<int32>), but the descriptor is of float16", "a pointer to float16"),
+    ),
     "async-make-rank": (
         lambda k: tma.make_tensor_descriptor(k.pointer(), [64], [64, 1], [64, 64], NVMMA),
         ("1 extents, 2 strides and a block of 2 dimensions",),

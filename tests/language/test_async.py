@@ -229,6 +229,22 @@ def test_make_tensor_descriptor(kernel):
     kernel.last("tma.store")
 
 
+def test_update_tensor_descriptor(kernel):
+    desc, base, m = kernel.descriptor(), kernel.pointer(gl.float16), kernel.scalar(gl.int32)
+    other = tma.update_tensor_descriptor(desc, base, [m, None])
+    op = kernel.last("tma.update_descriptor")
+    assert op.operands[:3] == (desc.handle.handle, base.handle, m.handle)
+    assert op.operands[3] is desc.strides[0].handle
+    assert op.attrs["changed"] == (0,)
+    assert other.shape[0].handle is m.handle and other.shape[1].handle is desc.shape[1].handle
+    assert (other.dtype, other.block_shape, other.layout) == (desc.dtype, desc.block_shape, desc.layout)
+    tma.update_tensor_descriptor(desc, strides=[128, 1])
+    op = kernel.last("tma.update_descriptor")
+    assert (op.operands[1], op.attrs["changed"]) == (None, (0,))
+    tma.update_tensor_descriptor(desc, base)
+    assert kernel.last("tma.update_descriptor").attrs["changed"] == ()
+
+
 def test_nothing_steps_along_one_element(kernel):
     """There any stride will do, as on the host."""
     layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)

@@ -149,3 +149,28 @@ def test_pointers_to_small_floats_that_nobody_follows():
         if element is not int1:
             k = Kernel(("p", pointer(element)))
             assert compiled(k.done()).n_spills == 0
+
+
+@needs_nvrtc
+@each_hopper
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("changed", [(), (0,), (1, 2), (0, 1, 2)], ids=str)
+def test_updates_compile(changed, again, arch):
+    """The fields of the changed dimensions, counted from the innermost, and the address."""
+    k = kernel(float16, 2)
+    smem, layout = room(k, float16, 4096, 0, "smem"), NVMMASharedLayout(32, 16, 3)
+    first = made(k, k.params[0], (2, 4, 16), layout)
+    form = k.emit(shared.scratch, dtype=int32, count=32, tag=200, offset=1024 * 65, align=128)
+    numbers = [k.params[1]] * len(changed) + [k.params[2]] * len(changed)
+    ptr = k.params[0] if again or not changed else None
+    desc = k.emit(tma.rewrite_descriptor, form, first, ptr, *numbers, changed=changed, slot=128, again=again)
+    k.emit(tma.store, desc, smem, *[k.number(0)] * 3, boxes=(((0, 0, 0), 0),))
+    text = emit(k.done(), targets.get(arch))
+    body = text[text.index("void update_map") :].split("DEV ")[0]
+    assert ("global_address" in body) == (ptr is not None)
+    for dim in range(3):
+        axis = 2 - dim
+        assert (f"global_dim.shared::cta.b1024.b32 [%0], {axis}" in body) == (dim in changed)
+        assert (f"global_stride.shared::cta.b1024.b64 [%0], {axis - 1}" in body) == (dim in changed and axis > 0)
+    assert "fence.proxy.tensormap::generic.acquire" in body
+    assert "UTMASTG" in disassemble(compiled(k.done(), arch).cubin)

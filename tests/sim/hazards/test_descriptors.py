@@ -126,3 +126,61 @@ def test_two_places_are_two_descriptors():
     x = np.arange(256, dtype=np.float32)
     (out,) = results(kernel, lambda: (x, np.zeros(768, np.float32), LAYOUT), lambda x, out, _: [out])
     np.testing.assert_array_equal(out, np.tile(x, 3))
+
+
+@weft.jit
+def updated(x, out, count, fault: gl.constexpr, layout: gl.constexpr):
+    """As `repeated`, with descriptors that replace the address of one."""
+    smem = gl.allocate_shared_memory(gl.float32, [2, 8, 32], layout)
+    bars = mbarrier.allocate_mbarrier(batch=2)
+    for i in gl.static_range(2):
+        mbarrier.init(bars.index(i), count=1)
+    whole = tma.make_tensor_descriptor(x, [8, 32], [32, 1], [8, 32], layout)
+    kept = whole
+    for step in range(count):
+        src = tma.update_tensor_descriptor(whole, x + step * 256)
+        # BUG of "old": the descriptor of the last step is not there any more when another one is made from it.
+        dst = tma.update_tensor_descriptor(kept if fault == "old" else src, out + step * 256)
+        buffer, bar, phase = smem.index(step % 2), bars.index(step % 2), (step // 2) & 1
+        mbarrier.expect(bar, src.block_type.nbytes)
+        tma.async_load(src, [0, 0], bar, buffer)
+        # BUG of "late": the load is in flight when the next step overwrites its descriptor.
+        if fault != "late":
+            mbarrier.wait(bar, phase)
+            tma.async_store(dst, [0, 0], buffer)
+        tma.store_wait(0)
+        kept = src
+
+
+def test_updated_one_after_another():
+    (out,) = results(updated, arguments(""), lambda x, out, *_: [out])
+    np.testing.assert_array_equal(out, np.arange(1024))
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [("late", "hazard-descriptor-in-use"), ("old", "hazard-descriptor-replaced")]
+)
+def test_updated_descriptors_that_are_needed_still(fault, code):
+    found = verdict(updated, arguments(fault))
+    assert isinstance(found, hazard.DescriptorReplaced) and found.code == code
+    assert str(found).count("test_descriptors.py") >= 2, "both lines are named"
+
+
+@weft.jit
+def updated_badly(x, past, rows, pitch, layout: gl.constexpr):
+    whole = tma.make_tensor_descriptor(x, [8, 32], [32, 1], [8, 32], layout)
+    desc = tma.update_tensor_descriptor(whole, x + past, [rows, None], [pitch, None])
+    smem = gl.allocate_shared_memory(gl.float32, [8, 32], layout)
+    tma.async_store(desc, [0, 0], smem)
+    tma.store_wait(0)
+
+
+@pytest.mark.parametrize(
+    ("past", "rows", "pitch", "text"),
+    [(1, 8, 32, "address is 4 bytes past"), (4, 0, 32, "extent 0 is 0"), (4, 8, 33, "stride 0 is 132 bytes")],
+)
+def test_updates_that_tma_does_not_take(past, rows, pitch, text):
+    with weft.simulate(uninitialized="ignore"):
+        found = verdict(updated_badly, lambda: (np.zeros(1024, np.float32), past, rows, pitch, LAYOUT))
+    assert isinstance(found, hazard.BadDescriptor)
+    assert text in str(found)
