@@ -9,6 +9,7 @@ import pytest
 
 import weft
 from weft import language as gl
+from weft import simulation
 from weft.errors import CompilationError, LaunchError, hazard
 from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from weft.language.nvidia.hopper import mbarrier, tma
@@ -163,6 +164,22 @@ def test_a_hazard_ends_the_chain_and_may_be_collected():
     with weft.simulate(hazards=False):
         launch(y, y, z)
     launch(y, y, z)
+
+
+def test_a_launch_that_is_repeated_is_one_launch():
+    """As under `python -m weft check`: the second run of a launch does not follow the first."""
+
+    def twice(name: str, arguments: Any, run: Any) -> Any:
+        run()
+        return run()
+
+    x, y, z = line(), line(0), line(0)
+    with simulation.supervised(twice):
+        launch(x, x, y, pdl=False)
+        launch(x, y, z)
+        launch(x, z, y)
+        with pytest.raises(hazard.DependentLaunch):
+            launch(y, z, x)
 
 
 @weft.jit
