@@ -116,10 +116,12 @@ def _update_piece(name: str, address: bool, axes: tuple[int, ...]) -> Piece:
     fields = [_replace("global_address", "base", bits=64, register="l")] if address else []
     fields += [_replace("global_dim", a, axis=axis) for axis, a in zip(axes, letters, strict=True)]
     fields += [_stride(axis) for axis in axes if axis]
-    # The map to copy may be a kernel's parameter, or in the workspace, where this warp has copied it.
+    # The map to copy may be a kernel's parameter, or in the workspace, where this warp has copied it. The read is not volatile:
+    # NVRTC 13.0 adds to a volatile read of a parameter one of its address in parameter space, as if that were generic, which
+    # is illegal (seen on an H200).
     copy = (
         'asm volatile("st.shared.b32 [%0], %1;" :: "r"(room + 4 * (threadIdx.x & 31u)), '
-        '"r"(((const volatile u32*)from)[threadIdx.x & 31u]) : "memory");'
+        '"r"(((const u32*)from)[threadIdx.x & 31u]) : "memory");'
     )
     head = f"template <bool AGAIN> DEV void {name}({parameters}) {{"
     return Piece("\n".join([head, *_published(copy, [*fields, _WAIT])]), ("CUtensorMap", "elect_one"))
