@@ -416,7 +416,9 @@ def _buffer(name: str, host: HostBuffer, *, described: bool = False) -> sim.Buff
 
     whole = described or simulation.current().bounds == "storage"
     own = None if whole else (host.low - host.address, host.high - host.address)
-    return sim.Buffer(name, host.bytes(), host.pointer - host.address, host.pointer % PAGE, own, host.form)
+    return sim.Buffer(
+        name, host.bytes(), host.pointer - host.address, host.pointer % PAGE, own, host.form, host.owner()
+    )
 
 
 def _joined(arguments: Mapping[str, HostValue]) -> dict[str, HostValue]:

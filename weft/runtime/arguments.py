@@ -8,6 +8,7 @@ path for `torch.Tensor` (see `weft.runtime.binder`).
 from __future__ import annotations
 
 import ctypes
+import weakref
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -72,6 +73,10 @@ class HostBuffer:
         view = np.frombuffer(memory, np.uint8)
         view.flags.writeable = self.writable
         return view
+
+    def owner(self) -> weakref.ref[np.ndarray[Any, Any]] | None:
+        """A reference that dies with a NumPy array's memory, whose address may then be another's; None for other arrays."""
+        return weakref.ref(_owner(cast("Any", self.keepalive))) if is_numpy(self.keepalive) else None
 
     def elements(self) -> np.ndarray[Any, Any]:
         """The storage as a flat array of `dtype`, aligned to `pointer`: element `first` is the argument's first."""
@@ -191,17 +196,23 @@ def joined(buffers: Sequence[HostBuffer]) -> list[HostBuffer]:
     return [whole(buffer) for buffer in buffers]
 
 
-def _numpy_buffer(value: np.ndarray[Any, Any]) -> HostBuffer:
+def _owner(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array that a view is of in the end."""
     import numpy as np
-    from numpy.lib.array_utils import byte_bounds
 
-    owner: np.ndarray[Any, Any] = value
-    base: Any = value.base
+    owner, base = value, cast("Any", value.base)
     while base is not None:
         if isinstance(base, np.ndarray):
             owner = cast("np.ndarray[Any, Any]", base)
         # NumPy's `as_strided` puts an object that is not an array between a view and its base; it has a `base` of its own.
         base = getattr(cast("Any", base), "base", None)
+    return owner
+
+
+def _numpy_buffer(value: np.ndarray[Any, Any]) -> HostBuffer:
+    from numpy.lib.array_utils import byte_bounds
+
+    owner = _owner(value)
     low, high = byte_bounds(owner)
     pointer = value.__array_interface__["data"][0]
     nbytes = high - low if owner.size else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,18 @@ def test_a_hazard_ends_the_chain_and_may_be_collected():
     with weft.simulate(hazards=False):
         launch(y, y, z)
     launch(y, y, z)
+
+
+def test_memory_that_is_free_is_no_launchs():
+    """An array may get the address of one that the launch before wrote, and that is not there any more."""
+    memory = (ctypes.c_float * N)()
+    x, y = line(), np.frombuffer(memory, np.float32)
+    launch(x, x, y, pdl=False)
+    with pytest.raises(hazard.DependentLaunch):
+        launch(np.frombuffer(memory, np.float32), x, line())
+    launch(x, x, y, pdl=False)
+    del y
+    launch(np.frombuffer(memory, np.float32), x, line())
 
 
 def test_a_launch_that_is_repeated_is_one_launch():

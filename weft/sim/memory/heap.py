@@ -28,7 +28,7 @@ class Buffer:
     """A pointer argument. `data`: the storage as a one-dimensional uint8 array. `offset`: the byte that the pointer points to.
     `address_low`: the low 12 bits of the pointer's real address, which determine its alignment. `bounds`: the byte range
     `[first, end)` of the storage that belongs to the argument; None for all of it. `form`: message text about the strides of
-    an array that is not contiguous, which reports append."""
+    an array that is not contiguous, which reports append. `owner`: gives None once the storage is free."""
 
     name: str
     data: np.ndarray[Any, np.dtype[np.uint8]]
@@ -36,6 +36,12 @@ class Buffer:
     address_low: int = 0
     bounds: tuple[int, int] | None = None
     form: str = ""
+    owner: Callable[[], object] | None = None
+
+    @property
+    def freed(self) -> bool:
+        """Whether the memory is known to be free, so that it may belong to another array by now."""
+        return self.owner is not None and self.owner() is None
 
 
 @dataclass(slots=True, eq=False)

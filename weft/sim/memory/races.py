@@ -140,7 +140,7 @@ class Races:
         for tracks in self._tracks.values():
             data = tracks.segment.buffer.data
             start = data.ctypes.data
-            if high <= start or start + data.size <= low:
+            if high <= start or start + data.size <= low or tracks.segment.buffer.freed:
                 continue
             self._catch_up(tracks)
             inside = (bytes_in >= start) & (bytes_in + touch.itemsize <= start + data.size)
