@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from hypothesis import assume, reject
 from hypothesis import strategies as st
 
+from weft.errors import LayoutError
 from weft.layout import (
     BlockedLayout,
     DistributedLinearLayout,
@@ -99,6 +103,25 @@ def tiles(draw, rank: int | None = None):
     if kind == "fma" and own == 2:
         return DotOperandLayout(draw(st.integers(0, 1)), draw(blocked(2)), 0), draw(shapes(2, 1 << 9))
     return draw(blocked(own)), draw(shapes(own))
+
+
+@st.composite
+def ending_tiles(draw, rank: int = 2):
+    """A distributed layout, and the shape of a tile that ends before a power of two along at least one dimension."""
+    layout, shape = draw(tiles(rank)) if draw(st.booleans()) else draw(linear_tiles(rank))
+    assume(layout.rank == rank)
+    ends = list(shape)
+    for dim in draw(st.sets(st.integers(0, rank - 1), min_size=1)):
+        if not isinstance(layout, DistributedLinearLayout):
+            ends[dim] = 8 * draw(st.integers(3, 20))
+        elif shape[dim] >= 16:
+            ends[dim] = shape[dim] - 8 * draw(st.integers(1, shape[dim] // 16))
+    assume(any(not f2.is_power_of_two(size) for size in ends) and prod(ends) <= 1 << 12)
+    try:
+        layout.to_linear(ends)
+    except LayoutError:
+        reject()
+    return layout, ends
 
 
 @st.composite
