@@ -313,6 +313,12 @@ SWIZZLE_STRIDE = row(
     "multiples of {width}",
     "swizzle views of shared memory, with vectors along the axis of stride 1",
 )
+SWIZZLE_VECTORS = row(
+    "view-swizzle-vectors",
+    ViewError,
+    "{swizzle} moves vectors of {width} numbers of {view} to offsets that are no multiples of {width}",
+    "give the swizzle a base of log2({width}) bits or more, since copies count offsets in numbers",
+)
 
 # Copies
 

@@ -7,7 +7,8 @@ threads; a `local` side belongs to one thread as a whole. Out-of-bounds elements
 asynchronous copy writes zeros for them. `thread` is the number of the calling thread and `threads` the number of calling
 threads. Threads beyond the thread layout copy nothing. The copies wait for nothing and place no barrier.
 
-A `swizzle` permutes offsets in shared memory, counted in elements of the view.
+A `swizzle` permutes offsets in shared memory, counted in numbers from the view's first one, as Mojo's copies count them. The
+numbers of a vector stay together: a vector lies where the swizzle puts its first number.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.nested.int_tuple import plus, times
+from weft.layout.nested.int_tuple import plus
 from weft.layout.nested.layouts import Layout
 from weft.views import swizzles
 from weft.views.access import number
@@ -56,22 +57,19 @@ class CopySide:
         """A thread's accesses at their swizzled offsets: one fragment, or one per access."""
         if self.swizzle is None or self.threads is None:
             return [fragment]
-        plain, width = swizzles.by_elements(self.view), self.view.element_size
-        counts = thread_axes(self.view, self.threads, self.axis)
-        if any(const % width for const in fragment.places.const):
-            raise fail(errors.SWIZZLE_STRIDE, view=self.view.history, layout=self.view.layout, width=width)
-        inside = [const // width for const in fragment.places.const]
+        plain, counts = swizzles.by_numbers(self.view), thread_axes(self.view, self.threads, self.axis)
+        inside = [*fragment.places.const]
         firsts = swizzles.starts(plain, [extent(count) for count in counts])
+        width = self.view.element_size
+        if any(self.swizzle(first + step) % width for first in firsts for step in inside):
+            raise fail(errors.SWIZZLE_VECTORS, swizzle=self.swizzle, view=self.view.history, width=width)
         index = number(self.view, thread)
         coordinates = [thread_coordinate(count, self.threads, index) for count in counts]
         first = first_offset(plain, counts, self.threads, coordinates)
         if swizzles.is_repeated(self.swizzle, firsts, inside):
-            return [fragment.moved(self._offset(self.swizzle(first)))]
+            return [fragment.moved(plus(self.view.offset, self.swizzle(first)))]
         places = swizzles.scattered(self.swizzle, firsts, first, inside)
-        return [fragment.access(i, self._offset(place)) for i, place in enumerate(places)]
-
-    def _offset(self, place: Index) -> Index:
-        return plus(self.view.offset, times(place, self.view.element_size))
+        return [fragment.access(i, plus(self.view.offset, place)) for i, place in enumerate(places)]
 
 
 def copy_dram_to_sram(

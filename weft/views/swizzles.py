@@ -1,7 +1,8 @@
 """Swizzled partitions: offsets of a thread's elements under a permutation of offsets, such as XOR.
 
-Offsets count elements of a view, relative to its first one. Without a swizzle an element's offset is the thread's first offset
-plus a step that is the same for all threads. Under a swizzle it may still be such a sum, or the XOR of both parts, or neither.
+Offsets are relative to a view's first number; those of a partition count elements, those of a copy numbers. Without a swizzle
+an element's offset is the thread's first offset plus a step that is the same for all threads. Under a swizzle it may still be
+such a sum, or the XOR of both parts, or neither.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ def by_elements(view: AnyView) -> AnyView:
     ):
         raise fail(errors.SWIZZLE_STRIDE, view=view.history, layout=view.layout, width=width)
     return view.replaced(offset=0, strides=tuple(stride // width for stride in view.strides))
+
+
+def by_numbers(view: AnyView) -> AnyView:
+    """The view at offset 0. Raises ViewError (view-swizzle-stride) for sizes or strides that are not known."""
+    if not all(isinstance(each, int) for each in (*view.strides, *view.sizes)):
+        raise fail(errors.SWIZZLE_STRIDE, view=view.history, layout=view.layout, width=1)
+    return view.replaced(offset=0)
 
 
 def starts(view: ViewData, counts: Sequence[int]) -> list[int]:
