@@ -11,6 +11,7 @@ import weft
 from tests.kernels.harness import poison
 from weft import language as gl
 from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 LINE = gl.BlockedLayout([1], [32], [4], [0])
 ROWS = gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0])
@@ -109,3 +110,64 @@ def test_a_captured_chain(rng):
     x.copy_(torch.from_numpy(arrays[2]))
     chain(w, gain, x, y, 100, 5, True)
     np.testing.assert_array_equal(found, x.cpu().numpy())
+
+
+@weft.jit
+def doubled(x, out, rows, smem: gl.constexpr, layout: gl.constexpr):
+    """out = 2 x, through descriptors that the kernel makes before it waits: their memory is allocated between launches."""
+    src = tma.make_tensor_descriptor(x, [rows, 32], [32, 1], [16, 32], smem)
+    dst = tma.make_tensor_descriptor(out, [rows, 32], [32, 1], [16, 32], smem)
+    tile = gl.allocate_shared_memory(gl.float32, [16, 32], smem)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, src.block_type.nbytes)
+    gdc_launch_dependents()
+    gdc_wait()
+    at = [gl.program_id(0) * 16, 0]
+    tma.async_load(src, at, bar, tile)
+    mbarrier.wait(bar, 0)
+    tile.store(tile.load(layout) * 2)
+    fence_async_shared()
+    tma.async_store(dst, at, tile)
+    tma.store_wait(0)
+
+
+@pytest.mark.parametrize("captured", [False, pytest.param(True, marks=pytest.mark.gpu)])
+def test_a_chain_with_descriptors_of_its_own(device, rng, captured):
+    rows = 37
+    smem = gl.NVMMASharedLayout.get_default_for([16, 32], gl.float32)
+    host = rng.standard_normal((rows, 32), np.float32)
+    x, y = device.array(host), device.array(poison((rows, 32), np.float32))
+
+    def run_all() -> None:
+        for source, target in [(x, y), (y, x)] * 4:
+            doubled[3](source, target, rows, smem, ROWS, launch_pdl=True)
+
+    if captured and device.is_gpu:
+        import torch
+
+        run_all()
+        x.copy_(torch.from_numpy(host))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run_all()
+        graph.replay()
+    else:
+        run_all()
+    np.testing.assert_array_equal(device.numpy(x), host * 256)
+
+
+@weft.jit
+def count_blocks(out):
+    gdc_launch_dependents()
+    gdc_wait()
+    gl.atomic_add(out, 1)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_programs_that_are_clusters(device, blocks):
+    """The attributes of clusters and of dependent launches go together."""
+    out = device.array(np.zeros(1, np.int32))
+    for _ in range(5):
+        count_blocks[7](out, num_ctas=blocks, launch_pdl=True)
+    assert device.numpy(out)[0] == 35
