@@ -52,11 +52,31 @@ CASES = {
     "int8": (operands(np.int8), replace(WIDE, block_k=128), {}),
     "parts": (operands(np.float16), replace(WIDE, splits=2), {}),
     "few rows": (tuple(x.T for x in operands(np.float16)[::-1]), MatmulConfig(swap=True, block_n=16, stages=6), {}),
+    "96 columns": (operands(np.float16), MatmulConfig(variant="ping_pong", block_n=96), {}),
+    "112 columns": (operands(np.float16), MatmulConfig(block_m=256, block_n=112), {}),
+    "160 columns": (operands(np.float16), MatmulConfig(block_n=160), {}),
+    "192 columns": (operands(ml_dtypes.bfloat16), MatmulConfig(block_n=192), {}),
+    "176 columns, pipelined": (operands(np.float16), MatmulConfig(variant="pipelined", block_n=176), {}),
+    "96 columns, fp8, sums in float32": (operands(FP8), MatmulConfig(block_n=96), {"fast_accumulate": False}),
+    "144 columns, int8": (operands(np.int8), MatmulConfig(block_n=144), {}),
+    "96 columns, parts": (operands(np.float16), MatmulConfig(block_n=96, splits=2), {}),
+    "112 columns, copies": (operands(np.float16, k=SIZE - 2), MatmulConfig(block_n=112), {}),
+    "112 columns, loads": (operands(np.float16, k=SIZE - 1), MatmulConfig(block_n=112), {}),
+    "96 columns, turned over": (operands(FP8, rows_first=True), MatmulConfig(block_n=96, block_k=128), {}),
     "copies": (operands(np.float16, k=SIZE - 2), MatmulConfig(block_n=128), {}),
     "loads": (operands(np.float16, k=SIZE - 1), MatmulConfig(block_n=128), {}),
     "turned over": (operands(FP8, rows_first=True), MatmulConfig(block_n=128, block_k=128), {}),
 }  # fmt: skip
-QUICK = ("cooperative", "two blocks", "ping pong", "persistent pipelined", "fp8", "fp8, sums in float32", "loads")
+QUICK = (
+    "cooperative",
+    "two blocks",
+    "ping pong",
+    "persistent pipelined",
+    "fp8",
+    "fp8, sums in float32",
+    "loads",
+    "192 columns",
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else MATRIX) for name in CASES])
