@@ -78,9 +78,8 @@ class Problem:
 @lru_cache(maxsize=4096)
 def choose(problem: Problem) -> MatmulConfig:
     """The configuration for a problem."""
-    measured = problem.described and problem.machine is HOPPER
-    slow = problem.slow_a or problem.slow_b
-    found = tuned(problem.dtype, problem.m, problem.n, problem.k, slow) if measured else None
+    measured = problem.described and problem.machine is HOPPER and not (problem.slow_a or problem.slow_b)
+    found = tuned(problem.dtype, problem.m, problem.n, problem.k) if measured else None
     if found is not None and _fits(problem, found):
         return found
     return min(candidates(problem), key=lambda config: cost(problem, config))
