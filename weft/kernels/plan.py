@@ -102,9 +102,9 @@ class Output:
 class Plan:
     """Everything that a kernel is specialised on. `scale_a` and `scale_b`: "" for none, "number", "one" (in memory), or "each".
 
-    `promoted`: elements along K after which the tensor core's accumulator is added to float32 registers; None for never. In a
-    cluster, tiles and blocks of a cover all `cluster` CTAs, which split their rows; a slot has `cluster` blocks of b, each of
-    which one CTA multicasts to all.
+    `promoted`: elements along K after which the tensor core's accumulator is added to float32 registers; None for never.
+    `packed`: the launch before this one copies operands. In a cluster, tiles and blocks of a cover all `cluster` CTAs, which
+    split their rows; a slot has `cluster` blocks of b, each of which one CTA multicasts to all.
     """
 
     a: StagedOperand
@@ -126,6 +126,7 @@ class Plan:
     overlap: bool
     registers: tuple[int, ...] | None
     promoted: int | None
+    packed: bool
 
     @property
     def described(self) -> bool:
@@ -252,6 +253,7 @@ def make_plan(
         config.overlap,
         config.registers_for(a.path == b.path == "descriptor"),
         None if fast else min(PROMOTED, config.block_k),
+        config.pack,
     )
 
 
@@ -282,6 +284,7 @@ def make_tensor_plan(
         overlap=False,
         registers=None,
         promoted=None,
+        packed=config.pack,
         acc=TensorMemoryLayout(
             [config.block_m, columns], col_stride=1, cga_layout=_split(cluster, 0), two_ctas=cluster == 2
         ),

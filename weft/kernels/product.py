@@ -82,7 +82,8 @@ class Product:
             out = OutputForm("int32" if self.integers else "float32", True, out.columns_first, 1)
         config = self.config
         group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, config.block_n)
-        exact = replace(config, splits=self.splits, group=group, programs=0, swap=False)
+        packs = self.packings != (None, None)
+        exact = replace(config, splits=self.splits, group=group, programs=0, swap=False, pack=packs)
         a, b = (form_of(operand, self.transposable) for operand in (self.a, self.b))
         return self._plan(a, b, out, scales, exact)
 
@@ -151,8 +152,9 @@ class Product:
 
     @lazy
     def options(self) -> dict[str, int]:
-        """Launch options: warps and CTAs of a program."""
-        return {"num_warps": self.config.num_warps, "num_ctas": self.config.cluster}
+        """Launch options: warps and CTAs of a program; behind a launch that packs operands the kernel may start early."""
+        dependent = {"launch_pdl": True} if self.plan.packed else {}
+        return {"num_warps": self.config.num_warps, "num_ctas": self.config.cluster, **dependent}
 
     @property
     def kernel(self) -> JITFunction[..., Any]:
@@ -211,7 +213,7 @@ class Product:
         high, across = self.partials
         split_k.reduce_splits[grid](
             partials, out, *scales, *lies.strides, rows, columns, high // self.splits, across, reduction,
-            num_warps=split_k.WARPS, stream=stream,
+            num_warps=split_k.WARPS, launch_pdl=True, stream=stream,
         )  # fmt: skip
         used_on(partials, stream)
         return compiled

@@ -11,6 +11,7 @@
     scaled         the same for block-scaled operands
     split_k        the reduction of split-K partial results
     selection      the top k of rows
+    chain          how these follow one another
     packing        the copy of an operand into memory that TMA can read
     scan           prefix sums in one pass, by decoupled look-back
 

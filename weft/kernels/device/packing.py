@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.language.extra.cuda import gdc_launch_dependents
 
 WARPS = 4
 TILE = 64
@@ -42,6 +43,8 @@ def pack_tile(number, source, target, rows, columns, row_stride, column_stride, 
     wide: gl.constexpr = gl.BlockedLayout([2, 1], [1, 32], [WARPS, 1], [1, 0])
     tall: gl.constexpr = gl.BlockedLayout([1, 2], [32, 1], [1, WARPS], [0, 1])
     reads: gl.constexpr = tall if turn else wide
+    # The matmul may start; it waits for the copies.
+    gdc_launch_dependents()
     tiles = gl.cdiv(columns, TILE)
     start_row, start_column = number // tiles * TILE, number % tiles * TILE
     i = start_row + gl.arange(0, TILE, gl.SliceLayout(1, reads))

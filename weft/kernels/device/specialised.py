@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device import chain
 from weft.kernels.device.epilogue import buffers_of, store_tile
 from weft.kernels.device.producer import produce
 from weft.kernels.device.rings import Operand, Ring, Scale, barriers_of, blocks_of, issue_mma
@@ -156,6 +157,7 @@ def matmul_cooperative(
     M: int, N: int, K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The cooperative matmul with `plan.consumers` consumers; see the module."""
+    chain.join(plan)
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, plan.consumers)
     both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
@@ -176,6 +178,7 @@ def matmul_ping_pong(
     M: int, N: int, K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The ping-pong matmul; see the module."""
+    chain.join(plan)
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, 1)
     turn = barriers_of(2, 1)

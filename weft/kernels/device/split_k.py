@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import factors
+from weft.language.extra.cuda import gdc_wait
 
 ROWS, COLUMNS, WARPS = 4, 128, 4
 """A program's tile of the output, and its warps."""
@@ -22,6 +23,8 @@ def reduce_splits(
     j = column + gl.arange(0, COLUMNS, gl.SliceLayout(0, layout))
     mask = (i < rows)[:, None] & (j < columns)[None, :]
     places = partials + gl.cast(i, gl.int64)[:, None] * across + j[None, :]
+    # The launch before this one writes the partial results.
+    gdc_wait()
     total = gl.load(places, mask=mask, other=0)
     for part in gl.static_range(1, plan.splits):
         total += gl.load(places + gl.cast(below, gl.int64) * across * part, mask=mask, other=0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device import chain
 from weft.kernels.device.epilogue import below_of, buffers_of, store_part
 from weft.kernels.device.rings import Operand, Position, Ring, Scale, barriers_of, blocks_of, load_both
 from weft.kernels.device.schedulers import Grid, begin, prepare
@@ -132,6 +133,7 @@ def run_roles(
     operands, sources, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan: gl.constexpr
 ):  # fmt: skip
     """The kernel's three roles; `operands` defines how blocks are loaded and multiplied."""
+    chain.join(plan)
     accumulators = allocate_tensor_memory(plan.acc_type, [plan.tiles, plan.block_m, plan.block_n], plan.acc)
     free, full = barriers_of(plan.stages, 1), barriers_of(plan.tiles, 1)
     empty = barriers_of(plan.tiles, 1, plan.pairs)

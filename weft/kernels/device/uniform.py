@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device import chain
 from weft.kernels.device.epilogue import buffers_of, store_tile
 from weft.kernels.device.rings import Operand, Position, Ring, Scale, blocks_of, issue_mma, load_both
 from weft.kernels.device.schedules import Schedule
@@ -53,6 +54,7 @@ def matmul_uniform(
     M: int, N: int, K: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The matmul of operands that both have descriptors; see the module."""
+    chain.join(plan)
     ring = Ring.make(plan)
     buffers = buffers_of(plan)
     schedule = Schedule.make(M, N, plan)
