@@ -22,6 +22,7 @@ from weft.kernels.config import (
     SHARED_BYTES,
     TENSOR_ROWS,
     TENSOR_VARIANTS,
+    WIDTH_STEP,
     WIDTHS,
     MatmulConfig,
     best_group,
@@ -39,6 +40,8 @@ BLEND = 3.0
 """How far parts that run side by side hide one another: the exponent of the norm that combines them (infinity: the maximum)."""
 PARTIAL_BYTES = 4
 """Size of an element of the partial results of split-K."""
+OTHER_WIDTHS = {192: 64, 160: 64, 224: 4, 144: 4, 112: 4, 96: 8, 80: 4, 48: 4}
+"""Widths of tiles that are no powers of two, and the most columns of tiles for which they are tried."""
 LEAST_BLOCKS = 4
 """Minimum blocks along K of a split; with fewer the pipeline never fills."""
 
@@ -49,7 +52,7 @@ class Problem:
 
     `programs` is the device's number of multiprocessors. `fast`: accumulators stay in the tensor core (no promotion). `slow_a`
     and `slow_b`: TMA reads the operand at half speed. `unit`: bytes per copy when warps copy the operands themselves.
-    `machine`: the GPU generation."""
+    `machine`: the GPU generation. `a_rows`, `b_rows`: shared memory holds the operand's blocks contiguous along its rows."""
 
     m: int
     n: int
@@ -64,6 +67,8 @@ class Problem:
     slow_b: bool = False
     unit: int = 16
     machine: Machine = HOPPER
+    a_rows: bool = False
+    b_rows: bool = False
 
     def stored_by(self, config: MatmulConfig) -> int:
         """Size of the elements that the kernel stores: partial results in split-K, otherwise the output's."""
@@ -72,7 +77,8 @@ class Problem:
     @property
     def transposed(self) -> Problem:
         """The problem with the transposed output."""
-        return replace(self, m=self.n, n=self.m, slow_a=self.slow_b, slow_b=self.slow_a)
+        slow, rows = (self.slow_b, self.slow_a), (self.b_rows, self.a_rows)
+        return replace(self, m=self.n, n=self.m, slow_a=slow[0], slow_b=slow[1], a_rows=rows[0], b_rows=rows[1])
 
 
 @lru_cache(maxsize=4096)
@@ -112,7 +118,7 @@ def candidates(problem: Problem) -> Iterator[MatmulConfig]:
 def _orientations(problem: Problem) -> tuple[bool, ...]:
     """Whether to compute the output or its transpose: both where the operands' roles matter. Few rows are better columns, of
     which an MMA can have fewer; and an operand that TMA reads slowly is better the one with the smaller block."""
-    few = problem.m < WIDTHS[0] < problem.n and problem.machine is HOPPER
+    few = problem.m < 2 * WIDTHS[0] < problem.n and problem.machine is HOPPER
     if few or problem.m < problem.machine.rows < problem.n or problem.slow_a != problem.slow_b:
         return False, True
     return (False,)
@@ -120,33 +126,48 @@ def _orientations(problem: Problem) -> tuple[bool, ...]:
 
 def _tiles(problem: Problem) -> Iterator[dict[str, Any]]:
     """Variants with their tile shapes, for the paths to shared memory that the operands allow."""
-    widths = [n for n in WIDTHS if n == WIDTHS[-1] or n // 2 < problem.n]
+    widths = _widths(problem)
     if problem.machine is not HOPPER:
         yield from ({**tile, "pack": not problem.described} for tile in _in_tensor_memory(problem.n))
     elif problem.described:
         yield from _described(widths)
         if problem.slow_a or problem.slow_b:
             for n in widths:
-                if n >= 128:
+                if n >= 128 and n in WIDTHS:
                     yield {"variant": "cooperative", "block_m": 128, "block_n": n, "cluster": 2}
     else:
         yield from ({**tile, "pack": True} for tile in _described(widths))
         for n in widths:
-            if n <= 128:
+            if n <= 128 and n in WIDTHS:
                 yield {"variant": "cooperative", "block_m": 128, "block_n": n}
                 yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
             if n == 64:
                 yield {"variant": "cooperative", "block_m": 256, "block_n": n}
 
 
+def _widths(problem: Problem) -> list[int]:
+    """Widths of tiles: powers of two, and those of `OTHER_WIDTHS` that are the narrowest for their number of columns of tiles.
+
+    A block of b that is contiguous along its columns has a swizzle as wide as the largest power of two that divides it, and
+    a narrow one costs bandwidth."""
+    widths = [n for n in WIDTHS if n == WIDTHS[-1] or n // 2 < problem.n]
+    if problem.machine is HOPPER:
+        for n, fewest in OTHER_WIDTHS.items():
+            across = -(-problem.n // n)
+            narrowest = -(-problem.n // across) > n - WIDTH_STEP
+            if narrowest and across <= fewest and not (problem.b_rows and n % (PIECE_BYTES // 4)):
+                widths.append(n)
+    return widths
+
+
 def _described(widths: list[int]) -> Iterator[dict[str, Any]]:
     for n in widths:
         yield {"variant": "cooperative", "block_m": 128, "block_n": n}
-        if n == 256:
+        if 128 < n <= 256:
             yield {"variant": "ping_pong", "block_m": 64, "block_n": n}
-        if n == 128:
+        if 64 < n <= 128:
             yield {"variant": "ping_pong", "block_m": 128, "block_n": n}
-        if n in (64, 128):
+        if 64 <= n <= 128:
             yield {"variant": "cooperative", "block_m": 256, "block_n": n}
             yield {"variant": "cooperative", "block_m": 128, "block_n": n, "consumers": 1}
         yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}

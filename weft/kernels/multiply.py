@@ -135,9 +135,13 @@ def problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool = True) -> he
     # Only fp8 accumulators lose bits in the tensor core, and only on Hopper.
     fast = fast or left.dtype not in FP8 or not machine.promotes
     slow_a, slow_b = (described and read_slowly(side) for side in sides)
-    unit = min(form_of(side, machine.transposable).unit for side in sides)
+    forms = [form_of(side, machine.transposable) for side in sides]
+    unit = min(form.unit for form in forms)
+    by_rows = [form.contiguous == "rows" and left.itemsize in machine.transposable for form in forms]
     sizes = (left.itemsize, ITEMSIZE[dtype])
-    return heuristic.Problem(m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit, machine)
+    return heuristic.Problem(
+        m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit, machine, *by_rows
+    )
 
 
 def _ready(
