@@ -170,7 +170,7 @@ def test_a_cluster_that_cannot_take_the_path():
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("block_m", 100, ("128, 256 or 512",)), ("block_m", 64, ("128",)), ("block_n", 48, ("power of two",)),
+        ("block_m", 100, ("128, 256 or 512",)), ("block_m", 64, ("128",)), ("block_n", 50, ("power of two",)),
         ("block_k", 8, ("from 16",)), ("stages", 1, ("at least 2",)), ("stages", 9, ("shared memory",)),
         ("order", "hilbert", ("serpentine",)), ("consumers", 3, ("1 or 2",)), ("splits", 0, ("at least 1",)),
         ("buffers", 3, ("1, 2 or 4",)), ("cluster", 4, ("1, or 2",)),
