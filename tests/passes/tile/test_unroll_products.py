@@ -49,9 +49,9 @@ def dequantised(
 
 
 def compiled(
-    pendings: int = 1, step: int = 1, first: bool = False, many: int = 1, maxnreg: int | None = None
+    pendings: int = 1, step: int = 1, first: bool = False, many: int = 1, maxnreg: int | None = None, source: str = "int8"
 ) -> CompiledKernel:  # fmt: skip
-    arguments = (MockTensor("int8"), MockTensor("fp16"), MockTensor("fp32"), "i32", pendings, step, first, many)
+    arguments = (MockTensor(source), MockTensor("fp16"), MockTensor("fp32"), "i32", pendings, step, first, many)
     layout = warpgroup_mma_layout(gl.float16, [64, 64], 4)
     return dequantised.warmup(*arguments, layout, num_warps=4, maxnreg=maxnreg, grid=1, target="sm_90a")
 
@@ -96,7 +96,9 @@ def test_what_cannot_be_unrolled_by_two_says_so(how):
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("how", [{}, {"first": True, "pendings": 0}, {"many": 2}, {"step": 2}], ids=str)
+@pytest.mark.parametrize("how", [
+    {}, {"source": "float8_e4m3fn"}, {"first": True, "pendings": 0}, {"many": 2}, {"step": 2},
+], ids=str)  # fmt: skip
 def test_no_register_of_an_operand_is_written_while_it_is_read(how):
     kernel = compiled(**how)
     assert written_in_flight(kernel.asm["sass"]) == []
@@ -105,8 +107,9 @@ def test_no_register_of_an_operand_is_written_while_it_is_read(how):
 
 
 @needs_nvrtc
-def test_operands_are_computed_while_an_mma_runs():
+@pytest.mark.parametrize("source", ["int8", "float8_e4m3fn"])
+def test_operands_are_computed_while_an_mma_runs(source):
     """Between the wait that leaves one MMA in flight and the next MMA stand all conversions of its operand."""
-    names = mnemonics(compiled().asm["sass"])
+    names = mnemonics(compiled(source=source).asm["sass"])
     text = " ".join("G" if name.startswith("HGMMA") else "W" if "DEPBAR.LE" in name else "c" for name in names)
     assert len(re.findall(r"W(?: c){32,} G", text)) >= 2
