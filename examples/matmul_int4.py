@@ -111,9 +111,9 @@ def multiply(
         words = w_bufs.index(slot).slice(WHICH * ROWS, ROWS).load(packed)
         scales = s_bufs.index(slot).reshape([s_bufs.shape[2]]).slice(WHICH * ROWS, ROWS)
         weights = dequantise(words, scales.load(gl.SliceLayout(1, operand)), operand)
+        acc = warpgroup_mma(weights, x_bufs.index(slot).permute([1, 0]), acc, is_async=not SYNCHRONOUS)
         # The next copy into these buffers must not overtake the reads of the threads.
         fence_async_shared()
-        acc = warpgroup_mma(weights, x_bufs.index(slot).permute([1, 0]), acc, is_async=not SYNCHRONOUS)
         if SYNCHRONOUS:
             mbarrier.arrive(free.index(slot), count=1)
         else:
