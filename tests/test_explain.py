@@ -120,6 +120,45 @@ def test_conversions_conflicts_and_barriers(script):
     ]
 
 
+ENDS = """
+@weft.jit
+def copied(src, dst):
+    block: gl.constexpr = src.block_shape
+    buffer = gl.allocate_shared_memory(src.dtype, block, src.layout)
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, src.block_type.nbytes)
+    tma.async_copy_global_to_shared(src, [0, 0], bar, buffer)
+    mbarrier.wait(bar, 0)
+    tma.async_copy_shared_to_global(dst, [0, 0], buffer)
+    tma.store_wait(0)
+
+for block in ([64, 112], [96, 128], [96, 64]):
+    layout = gl.NVMMASharedLayout.get_default_for(block, gl.float16)
+    x, y = np.ones(block, np.float16), np.zeros(block, np.float16)
+    copied[(1,)](*(TensorDescriptor.from_tensor(each, block, layout) for each in (x, y)))
+    assert (x == y).all()
+"""
+
+
+def test_blocks_that_are_no_powers_of_two(script):
+    """The requests of TMA, and why they are many or memory is wasted."""
+    notes = [[note for note in facts.notes if note.topic == "TMA"] for facts in explain_script(script(ENDS)).kernels]
+    texts = [(found[0].text, found[0].warning) for found in notes]
+    assert texts == [
+        (
+            "a block [64, 112] of float16 in 7 requests of [64, 16]; no wider swizzle than 32 bytes divides its rows of 224",
+            True,
+        ),
+        (
+            "a block [96, 128] of float16 in 2 requests of [96, 64]; it takes 28672 bytes, of which 4096 bytes are holes",
+            True,
+        ),
+        ("a block [96, 64] of float16 in 1 request of [96, 64]", False),
+    ]
+    assert [len(found) for found in notes] == [2, 2, 2]
+
+
 def test_the_bill(script):
     found = explain_script(script(STORE))
     (facts,) = found.kernels

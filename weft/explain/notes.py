@@ -7,7 +7,7 @@ from typing import Literal
 
 from weft.errors import Loc
 
-Topic = Literal["sync", "conversion", "shared access", "global access", "own array", "machine code"]
+Topic = Literal["sync", "conversion", "shared access", "global access", "own array", "machine code", "TMA"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,13 @@ from weft.errors import DeviceError, Loc, UserError
 from weft.explain import widths
 from weft.explain.notes import Note, in_bytes
 from weft.ir.core import Func, Op, OpDef, Value, walk
-from weft.ir.types import DType, SharedType, TileType
-from weft.layout import SharedAccess, describe, plan_access, plan_conversion
-from weft.ops import shared, tensor_memory, thread, tile
+from weft.ir.types import DescriptorType, DType, SharedType, TileType
+from weft.layout import NVMMASharedLayout, SharedAccess, describe, plan_access, plan_conversion
+from weft.layout.cluster import block_shape as part_of_block
+from weft.layout.linear.f2 import is_power_of_two
+from weft.layout.shared.sizes import tile_bytes
+from weft.layout.shared.tma import boxes
+from weft.ops import shared, tensor_memory, thread, tile, tma
 from weft.passes.sync.report import Sync, synchronisation
 from weft.passes.tile.partition_plan import plan_partitions
 from weft.runtime.compiled import CompiledKernel
@@ -139,7 +143,7 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         lowered, _ = stages.lowered, stages.cuda
     except UserError as error:
         lowered, problem = func, str(error)
-    found = [_sync_notes(synchronisation(lowered, func)), _conversions(func), _shared_accesses(func)]
+    found = [_sync_notes(synchronisation(lowered, func)), _conversions(func), _shared_accesses(func), _requests(func)]
     threads = kernel.block is not None
     found += [_thread_accesses(func)] if threads else []
     found += [] if problem else [widths.notes(stages, together=threads)]
@@ -224,6 +228,30 @@ def _conversions(func: Func) -> Iterator[Note]:
             plan = plan_conversion(before.linear, after.linear, before.element.bits)
             text = f"layout conversion{_named(op)}: {describe(plan)}, {plan.cost().quarters / 4:g} cycles a warp"
             yield Note("conversion", op.loc, text)
+
+
+def _requests(func: Func) -> Iterator[Note]:
+    """What a block costs TMA whose sizes are no powers of two."""
+    for op in walk(func.body):
+        desc = op.operand("desc") if op.kind in (tma.load, tma.store, tma.reduce) else None
+        if (
+            desc is None
+            or not isinstance(desc.type, DescriptorType)
+            or not isinstance(desc.type.layout, NVMMASharedLayout)
+        ):
+            continue
+        t, layout = desc.type, desc.type.layout
+        part = part_of_block(layout.cga, t.block_shape)
+        if all(map(is_power_of_two, part)):
+            continue
+        found = boxes(t.block_shape, layout, t.element.bits)
+        count, row = len(found.placements), part[layout.order[0]] * t.element.itemsize
+        text = f"a block {list(part)} of {t.element.name} in {count} request{'s' * (count > 1)} of {list(found.box)}"
+        narrow = layout.swizzle_byte_width < max(layout.WIDTHS) and not is_power_of_two(row)
+        text += f"; no wider swizzle than {layout.swizzle_byte_width} bytes divides its rows of {row}" if narrow else ""
+        held, used = tile_bytes(layout, t.block_shape, t.element.bits), found.box_bytes * count
+        text += f"; it takes {in_bytes(held)}, of which {in_bytes(held - used)} are holes" if held > used else ""
+        yield Note("TMA", op.loc, text, warning=narrow or held > used)
 
 
 def _named(op: Op) -> str:

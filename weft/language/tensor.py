@@ -57,7 +57,7 @@ class tensor(RuntimeValue):
     """A scalar or a tile at run time.
 
     `handle` is the IR value. `dtype` is the element type, which is a pointer type for addresses. A tile has a `shape`, a list
-    of powers of two, and a `layout`; a scalar has shape [] and no layout.
+    of powers of two or multiples of 8, and a `layout`; a scalar has shape [] and no layout.
     """
 
     __slots__ = ()

@@ -53,7 +53,8 @@ class TensorDescriptor(HostDescriptor):
 
     `TensorDescriptor(base, shape, strides, block_shape, layout, padding="zero", round_f32_to_tf32=False)` describes a tensor at
     the address of the array `base`, with `strides` in elements; `from_tensor` describes the array itself. Blocks have the
-    tensor's rank, their sizes are powers of two, and `layout`, an `NVMMASharedLayout`, is their layout in shared memory.
+    tensor's rank, their sizes are powers of two or multiples of 8, and `layout`, an `NVMMASharedLayout`, is their layout in
+    shared memory.
     Out-of-bounds elements are read as zero, or as NaN with `padding="nan"`, and are never written. With `round_f32_to_tf32`
     loads round float32 elements to the nearest tf32, ties to even.
 
