@@ -47,7 +47,7 @@ def topk(x: Any, k: int, *, largest: bool = True, stream: Any = None) -> tuple[A
     most 32 bits (not uint32); `k` is 1 to 512. Returns the values, in the type of `x`, and int64 positions, both with the
     last axis of length `k`. With `k=1` the positions are argmax (argmin). Host arrays are simulated.
 
-    NaN counts as larger than any number, as in `torch.topk`, and -0 equals 0. Of equal elements those at lower positions come
+    NaN counts as larger than any number, as in `torch.topk`, and -0 as 0. Of equal elements those at lower positions come
     first. Rows of 1,024 elements and more are read once, at the speed of memory for small `k`; few long rows are split among
     programs, whose results a second launch merges.
 

@@ -61,6 +61,26 @@ def test_all_loads_of_a_big_tile_are_in_flight_before_the_first_store():
     assert kernel.n_spills == 0
 
 
+@weft.jit
+def replaced(src, dst, n, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout=layout)
+    x = gl.load(src + at)
+    if n > 0:
+        gl.store(dst + at, x)
+        x = gl.load(dst + BLOCK + at)
+    gl.store(dst + 2 * BLOCK + at, x)
+
+
+def test_a_branch_replaces_what_the_other_one_keeps():
+    """The tile that one branch stores and the one that it loads then are never live together."""
+    array, layout = MockTensor("fp32"), BlockedLayout([4], [32], [4], [0])
+    one = hold.warmup(array, array, BLOCK=128 * 64, layout=layout, num_warps=4, grid=1)
+    kernel = replaced.warmup(array, array, 5, BLOCK=128 * 64, layout=layout, num_warps=4, grid=1)
+    bounds = [re.findall(r"__launch_bounds__\(128, (\d+)\)", k.asm["cuda"]) for k in (one, kernel)]
+    assert bounds[0] == bounds[1] and int(bounds[0][0]) > 3
+    assert kernel.n_spills == 0
+
+
 @pytest.mark.parametrize("follow", ["source", "destination"])
 def test_a_bound_makes_nothing_spill(follow):
     """168 registers are too few for the copy by rows from rows to columns; then the text asks for one block."""

@@ -99,6 +99,12 @@ def nth(x, n: gl.constexpr):
 
 
 @jit
+def along(position, column_stride, plan: gl.constexpr):
+    """The offset of a position in its row; vectors are of neighbouring elements."""
+    return position if plan.unit > 1 else position.to(gl.int64) * column_stride
+
+
+@jit
 def store_best(best, values, indices, keys, row, plan: gl.constexpr):
     """Store the k best keys of a row as values and positions, or, for a part of a row, all of them as they are."""
     at = gl.set_auto_layout(gl.arange(0, plan.size, gl.AutoLayout()), best.layout)
@@ -119,7 +125,7 @@ def select_short(
     at = gl.arange(0, plan.chunk, gl.BlockedLayout([plan.chunk // 32], [32], [1], [0]))
     inside = at < columns
     start = x + row.to(gl.int64) * row_stride
-    element = wide(gl.load(start + at * column_stride, mask=inside, other=0))
+    element = wide(gl.load(start + along(at, column_stride, plan), mask=inside, other=0))
     best = gl.topk(gl.where(inside, keys_of(element, at, plan), LOWEST), plan.size)
     store_best(best, values, indices, keys, row, plan)
 
@@ -182,12 +188,11 @@ def select(
     head, width = 0, columns
     if plan.ragged:
         # From here on a row is what lies between its first and last aligned addresses; the elements before and behind follow.
-        head = (-offset - row * row_stride) & (plan.unit - 1)
+        head = ((-offset - row.to(gl.int64) * row_stride) & (plan.unit - 1)).to(gl.int32)
         width = gl.multiple_of((columns - head) // plan.unit * plan.unit, plan.unit)
     elif plan.unit > 1:
         width = gl.multiple_of(width, plan.unit)
     if plan.unit > 1:
-        column_stride = 1
         start = gl.multiple_of(start + head, plan.unit * x.dtype.element_ty.itemsize)
     span = gl.cdiv(gl.cdiv(width, plan.parts), plan.chunk) * plan.chunk
     first = gl.program_id(1) * span if plan.parts > 1 else 0
@@ -195,13 +200,15 @@ def select(
     chunk = gl.arange(0, plan.chunk, gl.BlockedLayout([plan.unit], [32], [1], [0]))
     piece = gl.arange(0, plan.piece, gl.BlockedLayout([plan.piece // 32], [32], [1], [0]))
     # A short last part of a row looks at elements before it too: the bound then holds for all parts together.
-    threshold = first_threshold(wide(gl.load(start + (min(first, end - plan.chunk) + chunk) * column_stride)), plan)
+    threshold = first_threshold(
+        wide(gl.load(start + along(min(first, end - plan.chunk) + chunk, column_stride, plan))), plan
+    )
     held = gl.to_tensor(plan.size)
     pieces: gl.constexpr = plan.grid[0][0]
     for at in range(first, end, plan.chunk):
         # The last chunk is read from the end of the row; what is before `at` has been seen.
         begin = min(at, end - plan.chunk)
-        element = wide(gl.load(start + (begin + chunk) * column_stride))
+        element = wide(gl.load(start + along(begin + chunk, column_stride, plan)))
         better = beats(extreme(gl.reshape(element, plan.grid[0]), plan.grid[1], plan), threshold, plan)
         number = gl.set_auto_layout(gl.arange(0, pieces, gl.AutoLayout()), gl.SliceLayout(1, better.layout))
         hits = gl.reduce_or(gl.where(better, 1 << number[:, None], 0))
@@ -210,7 +217,7 @@ def select(
         while hits != 0:
             place = begin + gl.popcount((hits & -hits) - 1) * plan.piece + piece
             hits &= hits - 1
-            candidate = wide(gl.load(start + place * column_stride))
+            candidate = wide(gl.load(start + along(place, column_stride, plan)))
             chosen = beats(candidate, threshold, plan) | (opening & ties(candidate, threshold, plan))
             chosen &= place >= at
             held, threshold = kept(buffer, held, threshold, candidate, head + place, chosen, plan)
