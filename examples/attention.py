@@ -133,7 +133,7 @@ def attend(
     tma.store_wait(0)
 
 
-@weft.jit(fast_math=["exp2"])
+@weft.jit(fast_math=["exp2", "div"])
 def attention_kernel(
     q_desc, k_desc, v_desc, o_desc, scale, consumers: gl.constexpr, stages: gl.constexpr, LATE: gl.constexpr
 ):  # fmt: skip

@@ -9,7 +9,6 @@ relative error of 2^-11, the precision of the float16 that is stored.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ from workbench import Place
 
 import weft
 from weft import language as gl
-from weft.errors import DeviceError
 from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 from weft.nvidia.hopper import TensorDescriptor
 
@@ -78,14 +76,6 @@ def exact(x: np.ndarray) -> np.ndarray:
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def instructions(compiled: Any) -> int | str:
-    """The number of instructions of a kernel, or a question mark without a disassembler."""
-    try:
-        return len(re.findall(r";\s*$", compiled.asm["sass"], re.MULTILINE)) - compiled.asm["sass"].count(" NOP;")
-    except DeviceError:
-        return "?"
-
-
 def row(place: Place, name: str) -> dict[str, Any]:
     """One line of the table: multiply, check, measure."""
     M, N, K = place.size(8192, 300), place.size(8192, 520), place.size(4096, 200)
@@ -99,7 +89,7 @@ def row(place: Place, name: str) -> dict[str, Any]:
     assert (error <= 2e-3 + 2e-3 * np.abs(wanted)).all(), error.max()
     return {
         "kernel": name,
-        "instructions": instructions(compiled),
+        "instructions": workbench.instructions(compiled),
         "registers": compiled.n_regs,
         "TFLOP/s": place.arithmetic(lambda: matmul_gelu(A, B, C, name), 2 * M * N * K),
     }

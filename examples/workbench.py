@@ -190,6 +190,17 @@ def accesses(compiled: Any) -> str:
     return ", ".join(f"{name} x{count}" for name, count in sorted(counts.items()))
 
 
+def instructions(compiled: Any) -> int | str:
+    """The number of machine instructions of a kernel; a question mark where no disassembler is installed."""
+    from weft.errors import DeviceError
+
+    try:
+        code = compiled.asm["sass"]
+    except DeviceError:
+        return "?"
+    return len(re.findall(r";\s*$", code, re.MULTILINE)) - code.count(" NOP;")
+
+
 def options(description: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line of an example: `plot` (a path or None) and `place`."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])

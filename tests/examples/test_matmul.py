@@ -236,4 +236,4 @@ def test_product_with_gelu(device, kernel, most):
     compiled = GELU.matmul_gelu(device.array(A), device.array(B), C, kernel)
     wanted = GELU.exact(A.astype(np.float32) @ B.astype(np.float32))
     np.testing.assert_allclose(device.numpy(C).astype(np.float64), wanted, rtol=2e-3, atol=2e-3)
-    assert most / 2 < GELU.instructions(compiled) <= most and compiled.n_spills == 0
+    assert most / 2 < twin.load("workbench").instructions(compiled) <= most and compiled.n_spills == 0
