@@ -56,8 +56,8 @@ class Schedule:
     finished a tile takes the next number from an atomic counter; for tiles of different cost, and for GPUs that other kernels
     share. `stolen`: a grid with a program per tile, whose running programs claim tiles of those that have not started
     (cluster launch control, Blackwell). `split_k`: each tile is computed in `splits` parts along K, for a few tiles with a
-    long K. `stream_k`: the tiles of the last, partial wave are divided evenly among all programs along K, for numbers of
-    tiles that fill waves badly.
+    long K; there are at least as many steps as parts, so that none is empty. `stream_k`: the tiles of the last, partial wave,
+    and of the one before it, are divided evenly among all programs along K, for a few tiles more than programs.
 
     `rows` and `columns` number tiles along rows or columns; `grouped` in bands of `group` rows, each band column by column,
     so that concurrent tiles share operands in L2; `serpentine` the same with every other band backwards, so that the operands
