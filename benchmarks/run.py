@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "copies", "bases", "elementwise", "reductions", "scan", "topk", "matmul", "schedules", "overlap", "threads",
+    "copies", "bases", "elementwise", "reductions", "clusters", "scan", "topk", "matmul", "schedules", "overlap", "threads",
     "launch", "dependent", "policies", "ragged", "compile", "front", "sim", "blackwell",
 )  # fmt: skip
 EXTRA = ("sweep", "shapes")

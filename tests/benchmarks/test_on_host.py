@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import copies, elementwise, launch, reductions, sweep, twin
+from benchmarks import clusters, copies, elementwise, launch, reductions, sweep, twin
 
 pytestmark = pytest.mark.usefixtures("host")
 
@@ -22,7 +22,7 @@ class CountingClock:
 @pytest.fixture
 def host(torch, monkeypatch):
     """`device="cuda"` means the host, arrays are small, and weft stands in for Gluon."""
-    for name in ("randn", "empty"):
+    for name in ("randn", "empty", "zeros"):
         original = getattr(torch, name)
         monkeypatch.setattr(torch, name, lambda *a, original=original, device=None, **k: original(*a, **k))
     monkeypatch.setattr(copies, "NUMEL", 5000)
@@ -65,6 +65,20 @@ def test_reductions():
     assert len(lines) == 2 + 4
     assert all(line.ours and line.peers["torch"] for line in lines)
     assert sum(bool(line.goals) for line in lines) == 2
+
+
+def test_clusters(monkeypatch):
+    monkeypatch.setattr(clusters.harness, "CudaClock", CountingClock)
+    monkeypatch.setattr(clusters, "BYTES", 1 << 14)
+    monkeypatch.setattr(clusters, "ROUNDS", 2)
+    small = clusters.SoftmaxConfig(4, 1)
+    monkeypatch.setattr(clusters, "SIZES", (("float32", 1024, (small,)), ("bfloat16", 512, ())))
+    lines = clusters.rows(quick=True)
+    assert [line.what.partition(", ")[2] for line in lines] == [
+        "1 blocks of 1 warps, chosen", "4 blocks of 1 warps", "1 blocks of 1 warps, chosen",
+    ]  # fmt: skip
+    assert all(line.ours and line.verdict == "pass" and line.peers["torch"] for line in lines)
+    assert all(line.ours == 0 and set(line.peers) == {"relaxed", "block"} for line in clusters.barriers(quick=True))
 
 
 def test_elementwise():

@@ -7,7 +7,7 @@ from weft.errors.base import LaunchError, row
 ARRAY = row(
     "kernels-array",
     LaunchError,
-    "matmul multiplies matrices, but {name} is {got}",
+    "a matrix is needed, but {name} is {got}",
     "pass a PyTorch, NumPy or CuPy array of two dimensions; a batch is multiplied matrix by matrix",
 )
 TOPK_ARRAY = row(
@@ -79,7 +79,7 @@ OUT_DTYPES_DIFFER = row(
 OUT_NEEDED = row(
     "kernels-out-needed",
     LaunchError,
-    "matmul does not know how to make an array like {got}",
+    "there is no way known to make an array like {got}",
     "pass out=, an array of shape {shape}",
 )
 OUT_OVERLAPS = row(
@@ -210,4 +210,25 @@ QUANTISED_SCALES = row(
     LaunchError,
     "scales are a matrix of bytes, rows by runs, but got {dtype} of shape {shape}",
     "give the .scales of weft.nvidia.scaled.quantise(x, format) of a matrix x",
+)
+
+# softmax
+
+SOFTMAX = row(
+    "kernels-softmax",
+    LaunchError,
+    "softmax takes float32, float16 or bfloat16 with rows of contiguous elements, but {name} is {got}",
+    "convert it, or copy it so that the elements of a row follow one another",
+)
+SOFTMAX_OUT = row(
+    "kernels-softmax-out",
+    LaunchError,
+    "out is {got}, but the softmax of x is {want}",
+    "pass an array of x's shape and type on its device, or leave it out",
+)
+SOFTMAX_COLUMNS = row(
+    "kernels-softmax-columns",
+    LaunchError,
+    "rows have {cols} elements, but the blocks of a cluster hold at most {most}",
+    "compute longer rows in two passes, as softmax_online of examples/softmax.py does",
 )

@@ -1,4 +1,5 @@
-"""Ready-to-call kernels, written in weft: matmul on the tensor cores of Hopper and Blackwell, the top k of rows, prefix sums.
+"""Ready-to-call kernels, written in weft: matmul on the tensor cores of Hopper and Blackwell, softmax by clusters, the top k of
+rows, prefix sums.
 
     from weft.kernels import matmul
     c = matmul(a, b)                      # configuration chosen by shapes, strides and types
@@ -7,6 +8,7 @@
     c = matmul_scaled(a4, b4.T, a_scales, b_scales, format="nvfp4")
     values, indices = topk(x, 8)
     s = cumsum(x)                         # prefix sums along the last axis, in one pass
+    y = softmax(x)                        # rows of up to 524,288 elements
 
 Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.specialised` (Hopper) or `tensor_memory` (Blackwell).
 """
@@ -14,12 +16,13 @@ Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.speci
 from weft.kernels import schedulers
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
+from weft.kernels.rowwise import SoftmaxConfig, chosen_softmax, softmax
 from weft.kernels.scaled import compile_scaled, matmul_scaled
 from weft.kernels.scan import cumsum
 from weft.kernels.schedulers import Schedule
 from weft.kernels.selection import topk
 
 __all__ = [
-    "ORDERS", "VARIANTS", "MatmulConfig", "Schedule", "chosen_config", "compile_matmul", "compile_scaled", "cumsum", "matmul",
-    "matmul_configs", "matmul_scaled", "schedulers", "topk",
+    "ORDERS", "VARIANTS", "MatmulConfig", "Schedule", "SoftmaxConfig", "chosen_config", "chosen_softmax", "compile_matmul",
+    "compile_scaled", "cumsum", "matmul", "matmul_configs", "matmul_scaled", "schedulers", "softmax", "topk",
 ]  # fmt: skip

@@ -2,8 +2,8 @@
 
 A row is a tile [blocks, columns of a block]: each block has the maximum and the sum of its part. It sends both to every block
 (st.async, 8 bytes), which counts the bytes of the others on its own mbarrier, so no block waits at a barrier of the cluster.
-With one block there is nothing to send. The next row is copied to shared memory meanwhile, if there is room for it: each
-thread copies what it will hold, so threads do not wait for each other there either.
+With one block there is nothing to send. Meanwhile the next row is copied to shared memory: each thread copies what it will
+hold, so threads do not wait for each other there either.
 """
 
 from __future__ import annotations
@@ -19,18 +19,8 @@ LEAST: gl.constexpr = gl.constexpr(-3.4028234663852886e38)
 
 
 @jit
-def read(src, at, inside, WHOLE: gl.constexpr):
-    """The part of a row that a block holds."""
-    if WHOLE:
-        x = gl.load(src + at)
-    else:
-        x = gl.load(src + at, mask=inside, other=float("-inf"))
-    return x
-
-
-@jit
 def fetch(buffer, src, at, inside, WHOLE: gl.constexpr):
-    """Start to copy it to shared memory."""
+    """Start to copy the block's part of a row to shared memory."""
     if WHOLE:
         async_copy.async_copy_global_to_shared(buffer, src + at)
     else:
@@ -40,17 +30,18 @@ def fetch(buffer, src, at, inside, WHOLE: gl.constexpr):
 
 @jit
 def softmax_rows(
-    src, dst, rows, cols, src_stride, dst_stride,
-    PART: gl.constexpr, WHOLE: gl.constexpr, AHEAD: gl.constexpr, layout: gl.constexpr, pairs: gl.constexpr,
-    buffered: gl.constexpr, copies: gl.constexpr,
+    src: gl.tensor, dst: gl.tensor, rows: gl.tensor, cols: gl.tensor, src_stride: gl.tensor, dst_stride: gl.tensor,
+    PART: gl.constexpr, WHOLE: gl.constexpr, layout: gl.constexpr, pairs: gl.constexpr, held: gl.constexpr,
+    copies: gl.constexpr,
 ):  # fmt: skip
-    """Rows of `cols` columns, of which each block holds PART; with AHEAD the grid is at most the number of rows."""
+    """Rows of `cols` columns, of which each block holds PART, WHOLE if that is all of them. There are at most as many programs
+    as rows. `layout`, `held`: a row over the blocks, in registers and in shared memory; `pairs`, `copies`: the numbers of all
+    blocks, in each of them."""
     BLOCKS: gl.constexpr = gl.num_ctas()
     i = gl.arange(0, BLOCKS, gl.SliceLayout(1, layout))[:, None]
     j = gl.arange(0, PART, gl.SliceLayout(0, layout))[None, :]
     at = i * PART + j
     inside = at < cols
-    row = gl.program_id(0)
     if BLOCKS > 1:
         # Two buffers: a block that sends for one row has got all of the row before, so all have read the one before that.
         sent = gl.allocate_shared_memory(gl.float32, [2, BLOCKS, 2], copies)
@@ -58,25 +49,25 @@ def softmax_rows(
         mbarrier.init(bars.index(0), count=1)
         mbarrier.init(bars.index(1), count=1)
         cluster.arrive()
-    if AHEAD:
-        buffer = gl.allocate_shared_memory(src.dtype.element_ty, [BLOCKS, PART], buffered)
-        fetch(buffer, src + row.to(gl.int64) * src_stride, at, inside, WHOLE)
+    buffer = gl.allocate_shared_memory(src.dtype.element_ty, [BLOCKS, PART], held)
+    fetch(buffer, src + gl.program_id(0).to(gl.int64) * src_stride, at, inside, WHOLE)
     if BLOCKS > 1:
         cluster.wait()
     turn = 0
     for row in range(gl.program_id(0), rows, gl.num_programs(0)):
-        if AHEAD:
-            async_copy.wait_group(0)
-            x = buffer.load(layout).to(gl.float32)
-            if not WHOLE:
-                x = gl.where(inside, x, float("-inf"))
-            following = row + gl.num_programs(0)
-            if following < rows:
-                fetch(buffer, src + following.to(gl.int64) * src_stride, at, inside, WHOLE)
-        else:
-            x = read(src + row.to(gl.int64) * src_stride, at, inside, WHOLE).to(gl.float32)
+        async_copy.wait_group(0)
+        x = buffer.load(layout).to(gl.float32)
+        if not WHOLE:
+            x = gl.where(inside, x, float("-inf"))
+        following = row + gl.num_programs(0)
+        if following < rows:
+            fetch(buffer, src + following.to(gl.int64) * src_stride, at, inside, WHOLE)
         peak = gl.maximum(gl.max(x, axis=1), LEAST)
-        e = gl.exp2(x * LOG2E - (peak * LOG2E)[:, None])
+        if src.dtype.element_ty.primitive_bitwidth == 32:
+            e = gl.exp2((x - peak[:, None]) * LOG2E)
+        else:
+            # One FMA, whose rounding is far below that of 16-bit elements: fewer instructions than bytes allow count here.
+            e = gl.exp2(x * LOG2E - (peak * LOG2E)[:, None])
         total = gl.sum(e, axis=1)
         if BLOCKS > 1:
             bar, part = bars.index(turn & 1), sent.index(turn & 1)
