@@ -33,13 +33,11 @@ def rows(quick: bool) -> list[Line]:
     return [line for size in SIZES for line in _rows(harness.CudaClock(), 5 if quick else 20, *size)]
 
 
-def _rows(
-    clock: harness.Clock, rounds: int, dtype: str, cols: int, others: tuple[SoftmaxConfig, ...], nbytes: int = BYTES
-) -> list[Line]:
+def _rows(clock: harness.Clock, rounds: int, dtype: str, cols: int, others: tuple[SoftmaxConfig, ...]) -> list[Line]:
     import torch
 
     kind = getattr(torch, dtype)
-    src = torch.randn((nbytes // (cols * kind.itemsize), cols), device="cuda").to(kind)
+    src = torch.randn((BYTES // (cols * kind.itemsize), cols), device="cuda").to(kind)
     dst, copied = torch.empty_like(src), torch.empty_like(src)
     want = torch.softmax(src.double(), dim=1)
     usual, runs = chosen_softmax(cols, dtype), dict[str, Any]()

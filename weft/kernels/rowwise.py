@@ -24,6 +24,8 @@ EACH = 32
 MOST_WARPS = 32
 USUAL_PART = 16384
 """Columns of a block where the cluster can be large enough, so that a multiprocessor works on several rows at a time."""
+ALONE_BYTES = 65536
+"""Bytes of a row that one block takes: two of them lie in the shared memory of a multiprocessor."""
 LONGEST_PART = 32768
 """Columns of a block: a row of float32 takes 128 KiB of its shared memory."""
 
@@ -82,6 +84,8 @@ def softmax(x: Any, out: Any = None, *, config: SoftmaxConfig | None = None, str
 def chosen_softmax(cols: int, dtype: str) -> SoftmaxConfig:
     """The configuration that `softmax` chooses for rows of `cols` elements. Raises LaunchError (kernels-softmax-columns)."""
     blocks = next((blocks for blocks in CLUSTERS if cols <= blocks * USUAL_PART), CLUSTERS[-1])
+    if cols * ITEMSIZE[dtype] <= ALONE_BYTES:
+        blocks = 1
     part = max(_power_of_two(-(-cols // blocks)), WARP_SIZE * ACCESS_BYTES // ITEMSIZE[dtype])
     if part > LONGEST_PART:
         raise fail(errors.SOFTMAX_COLUMNS, cols=cols, most=CLUSTERS[-1] * LONGEST_PART)
