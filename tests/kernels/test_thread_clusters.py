@@ -8,7 +8,7 @@ import pytest
 import weft
 from tests.kernels.harness import Viewed, poison, same
 from weft import language as gl
-from weft.errors import LaunchError, UserError
+from weft.errors import LaunchError, UserError, hazard
 from weft.language.nvidia.hopper import cluster
 
 SHARED = gl.AddressSpace.SHARED
@@ -142,3 +142,74 @@ def test_mistakes(kernel, options, code, text):
 def test_the_option_of_other_languages():
     with pytest.raises(LaunchError, match="num_ctas="):
         places[1](weft.LayoutTensor(np.zeros((5, 64), np.int32)), block=64, cluster_dim=2)
+
+
+# Shared memory of other blocks
+
+
+@weft.jit
+def turned(out, counts, x, SHIFT: gl.constexpr, MEET: gl.constexpr):
+    row = gl.stack_allocation[gl.float32, SHARED](gl.row_major[8, 16]())
+    seen = gl.stack_allocation[gl.int32, SHARED](gl.row_major[4]())
+    i, rank = gl.thread_idx.x, gl.block_rank_in_cluster()
+    row[i // 16, i % 16] = x[gl.global_idx.x]
+    if i < 4:
+        seen[i] = 0
+    gl.cluster_sync()
+    right = (rank + SHIFT) % gl.cluster_dim.x
+    value = row.peer(right)[i % 8, i // 8]
+    pair = row.vectorize[1, 2]().peer(right)[i // 16, (i % 16) // 2]
+    gl.atomic_add(seen.peer(right).tile[1](rank), 1 + i % 2)
+    if MEET:
+        gl.cluster_sync()
+    if i < 8:
+        row.peer(right)[i, 0] = value + pair[0] * 0
+    gl.cluster_sync()
+    out[gl.global_idx.x] = row[i // 16, i % 16]
+    if i < 4:
+        counts[gl.block_idx.x * 4 + i] = seen[i]
+
+
+def test_views_of_the_shared_memory_of_other_blocks(run, rng):
+    x, out = rng.standard_normal(2 * 4 * 128).astype(np.float32), poison(2 * 4 * 128, np.float32)
+    counts = poison(2 * 4 * 4, np.int32)
+    run(turned, 2, Viewed(out), Viewed(counts), Viewed(x), 1, True, block=128, num_ctas=4)
+    before = x.reshape(2, 4, 8, 16)
+    want = before.copy()
+    # Threads 0 to 7 of a block read column 0 of the next block, and write it there again.
+    want[:, :, :, 0] = before[:, :, :, 0]
+    same(out, want.ravel())
+    seen = np.zeros((2, 4, 4), np.int32)
+    for rank in range(4):
+        seen[:, (rank + 1) % 4, rank] = 128 + 64
+    same(counts, seen.ravel())
+
+
+def test_a_block_writes_what_others_read():
+    x, out, counts = (
+        weft.LayoutTensor(np.zeros(n, t)) for n, t in ((512, np.float32), (512, np.float32), (16, np.int32))
+    )
+    with pytest.raises(hazard.ThreadRace, match="row of block [0-9], which"):
+        turned[1](out, counts, x, 1, False, block=128, num_ctas=4)
+
+
+@weft.jit
+def views_that_have_no_peer(out, KIND: gl.constexpr):
+    if KIND == "global":
+        out.peer(1)[0] = 0
+    else:
+        row = gl.stack_allocation[gl.float32, SHARED](gl.row_major[8]())
+        row.peer(5 if KIND == "outside" else 1)[0] = 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocks", "code"),
+    [("global", 2, "cluster-view"), ("alone", 1, "cluster-missing"), ("outside", 2, "hazard-peer-rank")],
+)
+def test_no_such_block(kind, blocks, code):
+    out = weft.LayoutTensor(np.zeros(8, np.float32))
+    with pytest.raises((UserError, hazard.Hazard)) as caught:
+        views_that_have_no_peer[1](out, kind, block=32, num_ctas=blocks)
+    assert caught.value.code == code
+    with pytest.raises(UserError, match="shared memory only"):
+        out.peer(1)

@@ -65,6 +65,15 @@ def test_values_that_are_not_finite(device):
     assert (y[3, 7:] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_rows_of_the_least_finite_number(device, dtype):
+    x = np.full((2, 640), ml_dtypes.finfo(dtype).min, dtype)
+    x[1, 3] = 1
+    y = device.numpy(softmax(device.array(x), config=SoftmaxConfig(2, 2))).astype(np.float64)
+    np.testing.assert_allclose(y[0], 1 / 640, rtol=1e-2)
+    np.testing.assert_array_equal(y[1], np.arange(640) == 3)
+
+
 def test_empty(device):
     assert softmax(device.array(np.zeros((0, 5), np.float32))).shape == (0, 5)
 

@@ -35,6 +35,12 @@ PEER = row(
     "{got} lies in the blocks 0 to {last} of the cluster, but peer({rank}) asks for another",
     "pass a rank below gl.num_ctas(), such as (gl.block_rank_in_cluster() + 1) % gl.num_ctas()",
 )
+VIEW = row(
+    "cluster-view",
+    CompilationError,
+    "peer() of a view of {space}: the blocks of a cluster access each other's shared memory only",
+    "call it on a view of shared memory in a kernel, as gl.stack_allocation[dtype, gl.AddressSpace.SHARED](layout) gives it",
+)
 DIVIDED = row(
     "cluster-divided",
     CompilationError,

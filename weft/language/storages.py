@@ -8,12 +8,13 @@ the array of shared or local memory is fixed at compile time.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft.errors import LayoutError, fail
+from weft.errors import cluster as cluster_errors
 from weft.errors import thread as errors
-from weft.ir.types import DType, LocalType, SharedArrayType, int32, int64
+from weft.ir.types import DType, LocalType, SharedArrayType, int1, int32, int64
 from weft.language import arith
 from weft.language.aggregate import aggregate
 from weft.language.broadcast import constant
@@ -41,7 +42,7 @@ from weft.language.vector import SIMD, concat
 from weft.layout import MBarrierLayout, PaddedSharedLayout
 from weft.layout.nested.layouts import Layout
 from weft.layout.nested.linear import from_linear
-from weft.ops import async_copy, memory, regs, shared, thread
+from weft.ops import async_copy, cluster, memory, regs, shared, thread
 from weft.ops.memory import Atomic
 from weft.views import LayoutTensor
 from weft.views.modes import axes_of, element_axes
@@ -120,6 +121,10 @@ class KernelStorage:
         """Start an asynchronous copy from a source's accesses to these. Raises thread-copy unless from global to shared
         memory."""
         raise fail(errors.COPY, bytes=places.width * self.dtype.itemsize, source=source.space, target=self.space)
+
+    def peer(self, rank: Index) -> Storage:
+        """The same memory of another block of the cluster. Raises cluster-view unless it is shared."""
+        raise fail(cluster_errors.VIEW, space=self.space)
 
     def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str, where: Sequence[str]) -> None:
         """Assert `0 <= index < size` for each index; the simulator checks it, and so does a GPU under `debug`."""
@@ -264,6 +269,73 @@ class SharedStorage(KernelStorage):
             raise fail(errors.ATOMIC_SHARED, what=f"gl.atomic_{kind}", dtype=self.dtype.name)
         on = None if mask is None else predicate((mask,))
         return apply(thread.atomic_shared, self.memory, index32(offset), place(value, self.dtype, None), on, kind=kind)
+
+    def peer(self, rank: Index) -> Storage:
+        """The same array in the shared memory of another block of the cluster. Raises cluster-missing."""
+        if current().num_ctas == 1:
+            raise fail(cluster_errors.MISSING, what="peer()")
+        return PeerStorage(self.memory, index32(rank))
+
+
+@aggregate
+class PeerStorage(KernelStorage):
+    """A shared array of the block of rank `rank`. Only the author's barriers order accesses of different threads."""
+
+    memory: shared_array
+    rank: tensor
+    space = AddressSpace.SHARED
+
+    def __init__(self, memory: shared_array, rank: tensor) -> None:
+        self.memory = memory
+        self.rank = rank
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.memory.memory.element
+
+    def load(self, base: Index, places: Places, mask: Sequence[Any] | None) -> tensor:
+        """The elements, in order of accesses; one of them as a scalar."""
+        return concat(
+            [
+                # Element 0 stands for one that is masked off.
+                loaded(
+                    apply(cluster.load_at, self.memory, *self._place(at if on is None else where(on, index32(at), 0)))
+                )
+                for at, on in _elements_of(base, places, mask)
+            ]
+        )
+
+    def store(self, base: Index, places: Places, value: Any, mask: Sequence[Any] | None) -> None:
+        """Write the elements, in order of accesses; a number or scalar to each of them. Raises thread-stored."""
+        data = stored(value, self.dtype, places.count)
+        for number, (at, on) in enumerate(_elements_of(base, places, mask)):
+            element = one_register(apply(regs.extract, data, index=number))
+            apply_many(cluster.store_at, (self.memory, *self._place(at), element, None if on is None else _scalar(on)))
+
+    def atomic(self, kind: Atomic, offset: Index, value: Any, mask: Any, order: str, scope: str) -> tensor:
+        """A per-thread atomic on one element; returns the old value. Raises thread-atomic-shared."""
+        if self.dtype.bits not in (32, 64):
+            raise fail(errors.ATOMIC_SHARED, what=f"gl.atomic_{kind}", dtype=self.dtype.name)
+        on = None if mask is None else one_register(_scalar(mask))
+        element = one_register(place(value, self.dtype, None))
+        return loaded(apply(cluster.atomic_at, self.memory, *self._place(offset), element, on, kind=kind))
+
+    def _place(self, index: Index) -> tuple[tensor, tensor]:
+        """The index and the rank of one access."""
+        return one_register(index32(index)), one_register(self.rank)
+
+
+def _elements_of(base: Index, places: Places, mask: Sequence[Any] | None) -> Iterator[tuple[Index, Any]]:
+    """The index of each element, in order of accesses, and the predicate of its access."""
+    for start, one, on in separate(base, places, mask):
+        for number in range(one.width):
+            yield start + (one.const[0] + number), None if on is None or on[0] is True else on[0]
+
+
+def _scalar(predicate: Any) -> tensor:
+    """A predicate as a run-time value."""
+    return constant(int(predicate), int1) if isinstance(predicate, bool) else predicate
 
 
 @aggregate

@@ -56,7 +56,7 @@ def barrier(bar: Value | None, reason: str = "") -> None:
 
 # Distributed shared memory: a thread's accesses to the shared memory of other blocks of the cluster (PTX ISA, "mapa", and the
 # state space .shared::cluster). Access i is to the memory of the block of rank `peer ^ peers[i]`, at the same offsets as by
-# `shared.load_regs`.
+# `shared.load_regs`. Accesses of one element each are those of threads, too.
 
 Table = tuple[int, ...]
 
@@ -151,14 +151,14 @@ def store_regs(
     check_store(memory, value, mask, offsets, added, registers, vec)
 
 
-@op("cluster.load_at", effects=(Effect("read", "shared", "memory", remote=True),), stage="lowered", scope="thread")
+@op("cluster.load_at", effects=(Effect("read", "shared", "memory", remote=True),), scope="thread")
 def load_at(memory: Value, index: Value, peer: Value, pads: Pads = ()) -> Type:
     """Read element `index[i]` of the block of rank `peer[i]` into register i."""
     same_type(index, peer)
     return RegsType(shared_array(memory).element, regs(index).count)
 
 
-@op("cluster.store_at", effects=(Effect("write", "shared", "memory", remote=True),), stage="lowered")
+@op("cluster.store_at", effects=(Effect("write", "shared", "memory", remote=True),))
 def store_at(memory: Value, index: Value, peer: Value, value: Value, mask: Value | None, pads: Pads = ()) -> None:
     """Write register i to element `index[i]` of the block of rank `peer[i]`. `mask` is a scalar."""
     boolean(mask)
@@ -199,7 +199,6 @@ def async_store_regs(
 @op(
     "cluster.atomic_at",
     effects=(Effect("read", "shared", "memory", remote=True), Effect("write", "shared", "memory", remote=True)),
-    stage="lowered",
     scope="thread",
 )
 def atomic_at(

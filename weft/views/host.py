@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from weft.errors import fail
+from weft.errors import cluster, fail
 from weft.errors import views as errors
 from weft.forms import is_numpy, other_form
 from weft.layout.nested.int_tuple import suffix_product
@@ -71,6 +71,10 @@ class ArrayStorage:
     ) -> None:  # fmt: skip
         """Raises ViewError (view-async-host): only kernels copy asynchronously."""
         raise fail(errors.ASYNC_HOST, view=self.describe(), space=repr(self.space))
+
+    def peer(self, rank: Index) -> Storage:
+        """Raises CompilationError (cluster-view): the host has no clusters."""
+        raise fail(cluster.VIEW, space=repr(self.space))
 
     def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str, where: Sequence[str]) -> None:
         """Raises ViewIndexError (view-index-kind): on the host every index is an int, which the view has checked itself."""

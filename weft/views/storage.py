@@ -116,6 +116,10 @@ class Storage(Protocol):
         """The pointer to an element: an int on the host, a pointer in a kernel."""
         ...
 
+    def peer(self, rank: Index) -> Storage:
+        """The same memory of another block of the cluster."""
+        ...
+
 
 class Opened(NamedTuple):
     """An object that a view can be made over: its storage, its first element, its layout and its bounds.

@@ -118,6 +118,15 @@ class LayoutTensor(ViewData):
         """The address of its first element: an int on the host, a pointer in a kernel."""
         return self.storage.address(self.offset)
 
+    def peer(self, rank: Index) -> Self:
+        """The same view of the shared memory of the block of this rank (distributed shared memory), in a kernel launched with
+        `block=` and `num_ctas=`.
+
+        Its elements are loaded, stored and combined atomically one at a time. Barriers of the cluster are the author's; the
+        compiler adds one before the first access, so that all blocks have started, and one at the end, so that none has left.
+        Raises cluster-view, cluster-missing."""
+        return self.replaced(storage=self.storage.peer(rank))
+
     # Elements
 
     def __getitem__(self, key: Any) -> Any:

@@ -117,7 +117,8 @@ def _atomic_shared(e: Emitter, op: Op) -> None:
     assert memory is not None and index is not None and value is not None
     assert isinstance(memory.type, SharedArrayType)
     kind: str = op.attrs["kind"]
-    atomic = atomics.Atomic(kind, memory.type.element, "relaxed", "cta", mask is not None, "shared")
+    scope = "cta" if e.func.attrs.num_ctas == 1 else "cluster"
+    atomic = atomics.Atomic(kind, memory.type.element, "relaxed", scope, mask is not None, "shared")
     operands = [_address(e, memory, index, (0,), 0), e.at(value), *([] if mask is None else [e.at(mask)])]
     e.call_for(op.result, f"{atomics.combine(e, op, atomic)}({', '.join(operands)})")
 

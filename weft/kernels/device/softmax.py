@@ -63,11 +63,8 @@ def softmax_rows(
         if following < rows:
             fetch(buffer, src + following.to(gl.int64) * src_stride, at, inside, WHOLE)
         peak = gl.maximum(gl.max(x, axis=1), LEAST)
-        if src.dtype.element_ty.primitive_bitwidth == 32:
-            e = gl.exp2((x - peak[:, None]) * LOG2E)
-        else:
-            # One FMA, whose rounding is far below that of 16-bit elements: fewer instructions than bytes allow count here.
-            e = gl.exp2(x * LOG2E - (peak * LOG2E)[:, None])
+        # Not one FMA: the product of a mask's -3e38 and log2(e) overflows.
+        e = gl.exp2((x - peak[:, None]) * LOG2E)
         total = gl.sum(e, axis=1)
         if BLOCKS > 1:
             bar, part = bars.index(turn & 1), sent.index(turn & 1)

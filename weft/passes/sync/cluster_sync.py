@@ -34,7 +34,7 @@ def cluster_sync(func: Func) -> Func:
         return func
     first = crossing[0]
     made = [number for number, op in enumerate(ops[:first]) if op.kind is mbarrier.init]
-    starts = any(map(reaches_blocks, _inside(ops[first]))) and not _meets(ops[:first])
+    starts = any(reaches_blocks(op) or op.kind in _BY_THREADS for op in _inside(ops[first])) and not _meets(ops[:first])
     if not _meets(ops[crossing[-1] + 1 :]):
         ops[-1:] = [*_meeting("before a block exits while others use its memory", func.body.terminator.loc), ops[-1]]
     if made and not _meets(ops[made[-1] + 1 : crossing[0]]):
@@ -44,6 +44,9 @@ def cluster_sync(func: Func) -> Func:
     elif starts:
         ops[first:first] = _meeting("before threads access memory of a block that may not have started", ops[first].loc)
     return func.with_body(Region(func.body.args, tuple(ops)))
+
+
+_BY_THREADS = (cluster.load_at, cluster.store_at, cluster.atomic_at)
 
 
 def _crosses(outer: Op, blocks: int) -> bool:
