@@ -71,13 +71,13 @@ def test_clusters(monkeypatch):
     monkeypatch.setattr(clusters.harness, "CudaClock", CountingClock)
     monkeypatch.setattr(clusters, "BYTES", 1 << 14)
     monkeypatch.setattr(clusters, "ROUNDS", 2)
-    small = clusters.SoftmaxConfig(4, 1)
-    monkeypatch.setattr(clusters, "SIZES", (("float32", 1024, (small,)), ("bfloat16", 512, ())))
+    monkeypatch.setattr(clusters, "SIZES", (("float32", 1024, ((4, 1),)), ("bfloat16", 512, ((2, 1),))))
     lines = clusters.rows(quick=True)
     assert [line.what.partition(", ")[2] for line in lines] == [
-        "1 blocks of 1 warps, chosen", "4 blocks of 1 warps", "1 blocks of 1 warps, chosen",
+        "1 blocks of 1 warps, chosen", "4 blocks of 1 warps", "1 blocks of 1 warps, chosen", "2 blocks of 1 warps",
     ]  # fmt: skip
-    assert all(line.ours and line.verdict == "pass" and line.peers["torch"] for line in lines)
+    assert all(line.ours and line.peers["torch"] for line in lines)
+    assert [line.verdict for line in lines] == ["pass", "pass", "pass", ""]
     assert all(line.ours == 0 and set(line.peers) == {"relaxed", "block"} for line in clusters.barriers(quick=True))
 
 

@@ -189,7 +189,7 @@ def test_a_block_writes_what_others_read():
     x, out, counts = (
         weft.LayoutTensor(np.zeros(n, t)) for n, t in ((512, np.float32), (512, np.float32), (16, np.int32))
     )
-    with pytest.raises(hazard.ThreadRace, match="row of block [0-9], which"):
+    with pytest.raises(hazard.ThreadRace, match=r"row of block [0-9], which"):
         turned[1](out, counts, x, 1, False, block=128, num_ctas=4)
 
 
