@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.kernels_lib.test_errors import refused
-from weft.kernels import SoftmaxConfig, chosen_softmax, softmax
+from weft.kernels import SoftmaxConfig, chosen_softmax, rowwise, softmax
+from weft.kernels.device.softmax import softmax_rows
 
 BOUND = {np.float32: 1e-5, np.float16: 2e-3, ml_dtypes.bfloat16: 1e-2}
 
@@ -76,6 +77,31 @@ def test_rows_of_the_least_finite_number(device, dtype):
 
 def test_empty(device):
     assert softmax(device.array(np.zeros((0, 5), np.float32))).shape == (0, 5)
+
+
+@pytest.mark.parametrize("dtype", list(BOUND))
+@pytest.mark.parametrize(
+    ("cols", "stride", "ahead"), [(4096, 4096, True), (4000, 4016, True), (4000, 4008, False), (4001, 4001, False)]
+)
+def test_rows_that_are_not_aligned_are_loaded(dtype, cols, stride, ahead, monkeypatch):
+    """The simulator copies elements of any alignment, so the kernel is compiled here."""
+    given: list[tuple] = []
+    monkeypatch.setattr(rowwise, "softmax_rows", Recorder(given))
+    x = np.zeros((3, stride), dtype)[:, :cols]
+    softmax(x, np.empty_like(x), config=SoftmaxConfig(2, 4))
+    ((arguments, options),) = given
+    text = softmax_rows.warmup(*arguments, **options, target="sm_90a").asm["cuda"]
+    assert ("cp.async" in text) == (ahead or dtype is np.float32)
+
+
+class Recorder:
+    """A kernel that only keeps what it is launched with."""
+
+    def __init__(self, given):
+        self.given = given
+
+    def __getitem__(self, grid):
+        return lambda *arguments, stream, **options: self.given.append((arguments, options))
 
 
 def test_longer_rows_take_larger_clusters():

@@ -18,7 +18,7 @@ from weft.runtime.dtypes import ITEMSIZE
 
 DTYPES = ("float32", "float16", "bfloat16")
 CLUSTERS = (1, 2, 4, 8, 16)
-ACCESS_BYTES = 16
+ACCESS_BYTES, COPY_BYTES = 16, 4
 EACH = 32
 """Elements of a row in a thread's registers, as float32."""
 MOST_WARPS = 32
@@ -55,8 +55,8 @@ class SoftmaxConfig:
         )
 
 
-_resident: dict[tuple[SoftmaxConfig, str, int, bool, int], int] = {}
-"""How many programs a device holds at a time, by configuration, type, columns of a block, whether they are all, and device."""
+_resident: dict[tuple[SoftmaxConfig, str, int, bool, bool, int], int] = {}
+"""How many programs a device holds at a time, by configuration, type, columns of a block, variant and device."""
 
 
 def softmax(x: Any, out: Any = None, *, config: SoftmaxConfig | None = None, stream: Any = None) -> Any:
@@ -96,9 +96,12 @@ def _launch(config: SoftmaxConfig, x: Any, out: Any, source: Matrix, target: Mat
     (rows, cols), itemsize = source.shape, source.itemsize
     part = config.part(cols, itemsize)
     whole = part * config.num_ctas == cols
-    given = (x, out, rows, cols, source.strides[0], target.strides[0], part, whole, *config.layouts(itemsize))
+    # cp.async copies 4 bytes or more: of 16-bit elements several at a time, which are to be known to be aligned. Of a number
+    # that is an argument the compiler knows whether 16 divides it.
+    ahead = itemsize >= COPY_BYTES or not any(number % 16 for number in (source.pointer, cols, source.strides[0]))
+    given = (x, out, rows, cols, source.strides[0], target.strides[0], part, whole, ahead, *config.layouts(itemsize))
     options: dict[str, Any] = {"num_ctas": config.num_ctas, "num_warps": config.num_warps}
-    key = config, source.dtype, part, whole, source.device
+    key = config, source.dtype, part, whole, ahead, source.device
     if key not in _resident:
         _resident[key] = _programs(given, options, source.device)
     softmax_rows[(min(rows, _resident[key]),)](*given, **options, stream=stream)

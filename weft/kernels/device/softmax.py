@@ -2,8 +2,8 @@
 
 A row is a tile [blocks, columns of a block]: each block has the maximum and the sum of its part. It sends both to every block
 (st.async, 8 bytes), which counts the bytes of the others on its own mbarrier, so no block waits at a barrier of the cluster.
-With one block there is nothing to send. Meanwhile the next row is copied to shared memory: each thread copies what it will
-hold, so threads do not wait for each other there either.
+With one block there is nothing to send. Meanwhile the next row is copied to shared memory, if cp.async can: each thread copies
+what it will hold, so threads do not wait for each other there either.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def fetch(buffer, src, at, inside, WHOLE: gl.constexpr):
 @jit
 def softmax_rows(
     src: gl.tensor, dst: gl.tensor, rows: gl.tensor, cols: gl.tensor, src_stride: gl.tensor, dst_stride: gl.tensor,
-    PART: gl.constexpr, WHOLE: gl.constexpr, layout: gl.constexpr, pairs: gl.constexpr, held: gl.constexpr,
+    PART: gl.constexpr, WHOLE: gl.constexpr, AHEAD: gl.constexpr, layout: gl.constexpr, pairs: gl.constexpr, held: gl.constexpr,
     copies: gl.constexpr,
 ):  # fmt: skip
     """Rows of `cols` columns, of which each block holds PART, WHOLE if that is all of them. There are at most as many programs
-    as rows. `layout`, `held`: a row over the blocks, in registers and in shared memory; `pairs`, `copies`: the numbers of all
-    blocks, in each of them."""
+    as rows. With AHEAD the next row is copied to shared memory meanwhile, which takes rows that are aligned. `layout`, `held`:
+    a row over the blocks, in registers and in shared memory; `pairs`, `copies`: the numbers of all blocks, in each of them."""
     BLOCKS: gl.constexpr = gl.num_ctas()
     i = gl.arange(0, BLOCKS, gl.SliceLayout(1, layout))[:, None]
     j = gl.arange(0, PART, gl.SliceLayout(0, layout))[None, :]
@@ -49,19 +49,23 @@ def softmax_rows(
         mbarrier.init(bars.index(0), count=1)
         mbarrier.init(bars.index(1), count=1)
         cluster.arrive()
-    buffer = gl.allocate_shared_memory(src.dtype.element_ty, [BLOCKS, PART], held)
-    fetch(buffer, src + gl.program_id(0).to(gl.int64) * src_stride, at, inside, WHOLE)
+    if AHEAD:
+        buffer = gl.allocate_shared_memory(src.dtype.element_ty, [BLOCKS, PART], held)
+        fetch(buffer, src + gl.program_id(0).to(gl.int64) * src_stride, at, inside, WHOLE)
     if BLOCKS > 1:
         cluster.wait()
     turn = 0
     for row in range(gl.program_id(0), rows, gl.num_programs(0)):
-        async_copy.wait_group(0)
-        x = buffer.load(layout).to(gl.float32)
-        if not WHOLE:
-            x = gl.where(inside, x, float("-inf"))
-        following = row + gl.num_programs(0)
-        if following < rows:
-            fetch(buffer, src + following.to(gl.int64) * src_stride, at, inside, WHOLE)
+        if AHEAD:
+            async_copy.wait_group(0)
+            x = buffer.load(layout).to(gl.float32)
+            if not WHOLE:
+                x = gl.where(inside, x, float("-inf"))
+            following = row + gl.num_programs(0)
+            if following < rows:
+                fetch(buffer, src + following.to(gl.int64) * src_stride, at, inside, WHOLE)
+        else:
+            x = gl.load(src + row.to(gl.int64) * src_stride + at, mask=inside, other=float("-inf")).to(gl.float32)
         peak = gl.maximum(gl.max(x, axis=1), LEAST)
         # Not one FMA: the product of a mask's -3e38 and log2(e) overflows.
         e = gl.exp2((x - peak[:, None]) * LOG2E)
