@@ -39,9 +39,9 @@ Line = tuple[str, int]
 
 
 class Instruction(NamedTuple):
-    """An instruction of machine code: its name, its operands, and the Python line that it comes from (None: unknown)."""
+    """An instruction of machine code: its opcode with modifiers, its operands, and its Python line (None: unknown)."""
 
-    name: str
+    opcode: str
     operands: str
     line: Line | None
 
@@ -82,14 +82,14 @@ def departures(func: Func, code: Sequence[Instruction]) -> list[Departure]:
         assert op.loc is not None
         here = (op.loc.file, op.loc.line)
         for at, instruction in enumerate(code):
-            if instruction.line != here or not instruction.name.startswith(_INSTRUCTIONS[op.kind]):
+            if instruction.line != here or not instruction.opcode.startswith(_INSTRUCTIONS[op.kind]):
                 continue
             for hoisted, passed, lines in (
                 (True, _until(code[at + 1 :]), before - after),
                 (False, _until(reversed(code[:at])), after - before),
             ):
                 wrong = [each for each in passed if each.line in lines]
-                special = sum(each.name.startswith("MUFU") for each in wrong)
+                special = sum(each.opcode.startswith("MUFU") for each in wrong)
                 if special == 0 and len(wrong) <= FEW:
                     continue
                 known = found.get((here, hoisted))
@@ -121,6 +121,6 @@ def _lines(ops: Iterable[Op]) -> set[Line]:
 def _until(code: Iterable[Instruction]) -> Iterator[Instruction]:
     """The instructions up to the next one across which ptxas does not move work."""
     for instruction in code:
-        if instruction.name.startswith(_BOUNDS):
+        if instruction.opcode.startswith(_BOUNDS):
             return
         yield instruction
