@@ -217,7 +217,8 @@ def test_the_fix_names_a_layout():
         ("layout-tma-transposed", of(8, 8, layout=gl.NVMMASharedLayout(0, 32, 2, transposed=True))),
         ("layout-swizzle-fit", of(8, 64, block=[8, 8], layout=WIDE)),
         ("layout-rank", of(8, 64, layout=PLAIN_3D)),
-        ("layout-tile-shape", of(8, 64, block=[8, 24])),
+        ("layout-tile-shape", of(8, 64, block=[8, 20])),
+        ("layout-tma-row-end", of(8, 64, block=[8, 24])),
     ],
 )
 def test_blocks_and_layouts_that_do_not_fit(code, make):
