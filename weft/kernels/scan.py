@@ -8,6 +8,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device import scan as device
+from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import Matrix
 from weft.plain import whole
@@ -15,10 +16,14 @@ from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
 
 DTYPES = ("float32", "int32")
-SIZES: tuple[tuple[int, int], ...] = ((8, 8), (4, 8), (4, 4), (2, 4), (1, 4))
+SIZES: tuple[tuple[int, int], ...] = ((8, 16), (4, 8), (1, 4))
 """Sizes of a tile, the largest first: groups of 128 elements of each warp, and warps."""
 TILES = 1024
 """As many tiles of a size are enough to keep a GPU busy; with fewer, a smaller size is taken."""
+LOOK = 4
+"""A program looks back at this many times 32 tiles at a time."""
+RESIDENT = 16
+"""Warps of a multiprocessor, with 128 registers a thread."""
 CLEARED = 1024
 """Words that a program clears."""
 
@@ -91,8 +96,10 @@ def _launch(x: Any, out: Any, source: Lines, target: Lines, stream: Any) -> None
     device.clear[-(-count // CLEARED)](words, count, CLEARED, stream=stream)
     # The pitch of a single row is never used; 0 keeps accesses wide.
     pitches = (target.pitch, source.pitch) if source.rows > 1 else (0, 0)
-    device.scan[source.rows * tiles](
-        out, x, words, source.length, tiles, *pitches, groups, warps, block=32 * warps, stream=stream
+    programs = multiprocessors_of(source.device, machine_of(target_of(source.device))) * RESIDENT // warps
+    sizes = (source.length, tiles, count - 1, *pitches)
+    device.scan[min(programs, count - 1)](
+        out, x, words, *sizes, groups, warps, LOOK, source.rows > 1, block=32 * warps, maxnreg=128, stream=stream
     )  # fmt: skip
     used_on(words, stream)
 
