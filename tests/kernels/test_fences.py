@@ -143,3 +143,12 @@ def test_a_tile_for_tma(run, rng, by_tma, writer):
     compiled = run(through_global, 2, out, frozen(x), data, np.zeros(1, np.int32), by_tma, writer, SMEM, ROWS)
     same(out, x)
     assert compiled.asm["ptx"].count("fence.proxy.async.global") == 1
+
+
+def test_fences_of_the_author_are_listed(run):
+    arguments = poison((16, 32), np.float32), np.zeros((16, 32), np.float32), np.zeros((16, 32), np.float32)
+    compiled = run(through_global, 2, *arguments, np.zeros(1, np.int32), True, True, SMEM, ROWS)
+    assert str(compiled.asm["sync"]).count("fence.async.global, as written") == 1
+    out, x, box = (np.zeros(256, np.float32) for _ in range(3))
+    compiled = run(message, 2, out, x, box, np.zeros(1, np.int32), "acq_rel", "gpu", LINE)
+    assert str(compiled.asm["sync"]).count("fence, as written") == 2

@@ -22,12 +22,14 @@ from weft.ops.control import run_by
 from weft.passes.sync.insert_sync import unneeded
 
 Kind = Literal[
-    "barrier", "fence.async", "cluster barrier", "arrive", "wait for MMAs", "tcgen05.fence before",
-    "tcgen05.fence after", "schedule_barrier",
+    "barrier", "fence", "fence.async", "fence.async.global", "cluster barrier", "arrive", "wait for MMAs",
+    "tcgen05.fence before", "tcgen05.fence after", "schedule_barrier",
 ]  # fmt: skip
 KINDS: dict[OpDef, Kind] = {
     sync.barrier: "barrier",
+    sync.fence: "fence",
     sync.fence_async: "fence.async",
+    sync.fence_async_global: "fence.async.global",
     cluster.wait: "cluster barrier",
     cluster.barrier: "cluster barrier",
 }
@@ -70,7 +72,8 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
     for op, warps in run_by(lowered):
         if op.kind in KINDS:
             needed = not vain or bool(op.attrs.get("of")) or (op.kind, op.loc) in used
-            found.append(Sync(KINDS[op.kind], op.loc, op.attrs["reason"], needed))
+            # Some fences are the author's only, and need no reason.
+            found.append(Sync(KINDS[op.kind], op.loc, op.attrs.get("reason", ""), needed))
         elif op.kind is tcgen05.fence:
             found.append(Sync(FENCES[op.attrs["before"]], op.loc, op.attrs["reason"]))
         elif op.by == "each warp":
