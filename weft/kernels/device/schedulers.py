@@ -128,7 +128,7 @@ class Static:
         return self.grid.place(self.number)
 
     @jit
-    def steps(self):
+    def steps(self) -> tuple[gl.tensor, gl.tensor]:
         """First step along K, and the step after the last one."""
         return 0, self.grid.steps
 
@@ -183,7 +183,7 @@ class Ticket:
         return self.grid.place(self.number)
 
     @jit
-    def steps(self):
+    def steps(self) -> tuple[gl.tensor, gl.tensor]:
         """First step along K, and the step after the last one."""
         return 0, self.grid.steps
 
@@ -246,7 +246,7 @@ class Stolen:
         return self.grid.place(self.number)
 
     @jit
-    def steps(self):
+    def steps(self) -> tuple[gl.tensor, gl.tensor]:
         """First step along K, and the step after the last one."""
         return 0, self.grid.steps
 
@@ -292,7 +292,7 @@ class Split:
         return self.grid.place(self.number)
 
     @jit
-    def steps(self):
+    def steps(self) -> tuple[gl.tensor, gl.tensor]:
         """First step along K, and the step after the last one; parts differ by at most one step."""
         return self.boundary(self.index()), self.boundary(self.index() + 1)
 
@@ -394,7 +394,7 @@ class Stream:
         return self.grid.place(self.number)
 
     @jit
-    def steps(self):
+    def steps(self) -> tuple[gl.tensor, gl.tensor]:
         """First step along K, and the step after the last one."""
         streams = self.at < self.stop
         first = self.at % self.grid.steps

@@ -186,7 +186,7 @@ class SliceLayout(DistributedLayout):
         if self.dim < 0 or (self.parent.is_resolved and self.dim >= self.parent.rank):
             last = self.parent.rank - 1 if self.parent.is_resolved else "the last"
             raise fail(errors.SLICE_DIM, dim=self.dim, parent=self.parent, last=last)
-        self._freeze()
+        self._freeze(parent=self.parent.settled() if isinstance(self.parent, EditedLinearLayout) else self.parent)
 
     @property
     def rank(self) -> int:
@@ -333,7 +333,8 @@ class EditedLinearLayout(DistributedLinearLayout):
         return DistributedLinearLayout(self.reg_bases, self.lane_bases, self.warp_bases, self.block_bases, self.shape)
 
     def __eq__(self, other: object) -> bool:
-        return self.settled() == (other.settled() if isinstance(other, EditedLinearLayout) else other)
+        # Tables may still hold a layout that has been edited since, even into none: comparing with it raises nothing.
+        return isinstance(other, DistributedLinearLayout) and _present(self) == _present(other)
 
     def __hash__(self) -> int:
         return hash(self.settled())
@@ -344,9 +345,15 @@ class EditedLinearLayout(DistributedLinearLayout):
     def __reduce__(self) -> tuple[Any, ...]:
         return self.settled().__reduce__()
 
-    def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
+    def to_linear(self, shape: Sequence[int]) -> LinearLayout:
         """The layout over a tile of this shape."""
-        return self.settled().resolve(shape)
+        return self.settled().to_linear(shape)
+
+
+def _present(layout: DistributedLinearLayout) -> list[Any]:
+    """Bases and shape of a linear layout, as they are now."""
+    bases = (layout.reg_bases, layout.lane_bases, layout.warp_bases, layout.block_bases)
+    return [*([list(basis) for basis in each] for each in bases), list(layout.shape)]
 
 
 def check_num_warps(layout: DistributedLayout, num_warps: int, partition: str = "") -> None:
