@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.runtime.fake_driver import WARM, FakeTensor, float16
+from tests.runtime.fake_driver import WARM, CUresult, FakeTensor, float16
 from weft.errors import LaunchError
 from weft.kernel import jit
 from weft.layout import NVMMASharedLayout
@@ -241,3 +241,14 @@ def test_threads_agree_on_one_memory(cuda):
     for thread in threads:
         thread.join()
     assert found == [tensor_map.address] * 8
+
+
+def test_a_thread_without_a_context_encodes_in_that_of_the_tensor(cuda):
+    """A plain thread has no current context, in which the driver refuses to make a tensor map."""
+    cuda.current = 0
+    cuda.results = [CUresult.CUDA_ERROR_INVALID_CONTEXT]
+    contexts = []
+    cuda.cuCtxPushCurrent = lambda context: (contexts.append(context), (CUresult.CUDA_SUCCESS,))[1]
+    assert describe().tensor_map.encode()
+    assert contexts == [1000]
+    assert len(cuda.encoded) == 2

@@ -224,6 +224,16 @@ def call(function: str, *arguments: Any) -> Any:
     return values[0] if values else None
 
 
+def call_for(pointer: int, function: str, *arguments: Any) -> Any:
+    """`call` for a function that needs a context: where the thread has none, in that of the device of an address."""
+    status, *values = getattr(bindings(), function)(*arguments)
+    if no_context(status):
+        with current_context(device(device_of_pointer(pointer))):
+            return call(function, *arguments)
+    _check(function, status)
+    return values[0]
+
+
 def _check(function: str, status: Any) -> None:
     if int(status) != 0:
         raise driver_error(function, status)

@@ -89,13 +89,12 @@ def encode(spec: Spec, into: int) -> None:
     if spec.im2col is None:
         steps = words((1,) * rank)
         box = words(_elements(spec, spec.box))
-        made = driver.call("cuTensorMapEncodeTiled", data_type, rank, *tensor, box, steps, *_modes(spec))
+        function, sizes = "cuTensorMapEncodeTiled", (box,)
     else:
         (pixels, channels), corners = spec.box, (spec.im2col.lower[::-1], spec.im2col.upper[::-1])
         steps = words(spec.im2col.steps)
-        made = driver.call(
-            "cuTensorMapEncodeIm2col", data_type, rank, *tensor, *corners, channels, pixels, steps, *_modes(spec)
-        )
+        function, sizes = "cuTensorMapEncodeIm2col", (*corners, channels, pixels)
+    made = driver.call_for(spec.pointer, function, data_type, rank, *tensor, *sizes, steps, *_modes(spec))
     ctypes.memmove(into, int(made.getPtr()), BYTES)
 
 
