@@ -77,8 +77,8 @@ class JITFunction(Referenced, Method[P, R]):
     simulator for host arrays. With `debug` the GPU checks `device_assert` too, as the simulator always does;
     `sanitize_overflow` checks on both that the kernel's integer sums, differences and products of up to 32 bits fit their type.
     With `launch_pdl` the kernel may start before the launch before it is complete, for which it waits by
-    `gl.extra.cuda.gdc_wait` (programmatic dependent launch). Without `enable_fp_fusion` a product and a sum of floats round
-    separately, as in NumPy, on both back ends.
+    `gl.extra.cuda.gdc_wait` (programmatic dependent launch); one that makes tensor descriptors starts in stream order. Without
+    `enable_fp_fusion` a product and a sum of floats round separately, as in NumPy, on both back ends.
     A thread-level kernel is launched with `block=` instead of `num_warps`, or as `kernel[grid, block](*args)`, where `block` is
     the number of threads of a block: an int or a tuple of up to three. Arguments are arrays, views, numbers and tensor
     descriptors.

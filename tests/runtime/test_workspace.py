@@ -100,3 +100,10 @@ def test_the_bare_launch_has_a_workspace_too(cuda, compiler):
 def test_the_disk_cache_keeps_its_size():
     made = Binary(b"cubin", 32, 0, workspace=384)
     assert kept.binary(kept.of_binary(made)) == made
+
+
+def test_a_launch_with_a_workspace_never_overlaps_the_one_before(cuda, compiler):
+    """That one's workspace has been freed in stream order, so this launch may get the same memory."""
+    compiler.workspace, cuda.parameters = 256, 3
+    make()[1](FakeTensor(0x1000), 1, launch_pdl=True)
+    assert [launched.dependent for launched in cuda.launches] == [False]

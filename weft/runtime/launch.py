@@ -313,7 +313,9 @@ def configuration(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
     config.blockDimX, config.blockDimY, config.blockDimZ = compiled.threads, 1, 1
     config.sharedMemBytes, config.hStream = compiled.binary.dynamic_shared, cuda.CUstream(raw)
     attributes = [] if blocks == 1 else [_cluster_of(blocks)]
-    if compiled.request.options.launch_pdl:
+    # A workspace is freed in the order of the stream, and the next launch may be given the same memory: a launch that overlaps
+    # the one before it would write descriptors which that one still uses (seen on an H200).
+    if compiled.request.options.launch_pdl and not compiled.binary.workspace:
         attributes.append(_dependent())
     if attributes:
         config.attrs = attributes
