@@ -75,10 +75,11 @@ def test_programs_that_wait_for_more_than_are_resident_never_end():
     meeting(4)
     with pytest.raises(hazard.Deadlock) as caught:
         meeting(3)
-    (label, _), (writes, writer) = caught.value.related
+    (label, _), (writes, writer), (missing, _) = caught.value.related
     assert label == "program (0, 0, 0) waits for arrived[0], which holds 3; so do 2 other programs at this line"
     assert writes == "the kernel may write arrived here"
     assert "atomic_add" in writer.source
+    assert missing == "program (3, 0, 0), which has not started, stores arrived[0] here"
 
 
 def test_a_program_outside_of_the_grid():
