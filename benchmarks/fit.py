@@ -1,6 +1,6 @@
 """Fits the rates of the model that chooses a matmul's configuration to the records of `benchmarks/shapes.py`.
 
-    python benchmarks/shapes.py --seed 21 --candidates 9 --out FOLDER     # on the GPU
+    python benchmarks/shapes.py --seed 21 --candidates 6 --out FOLDER     # on the GPU
     python benchmarks/fit.py FOLDER/shapes.jsonl [--judge OTHER/shapes.jsonl]
 
 It minimises the logarithmic residuals of all timed configurations with a robust loss, prints the rates for
@@ -23,7 +23,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.shapes import CUBLAS, Shape  # noqa: E402 - found through the path above, also when this file is the script
+from benchmarks.matmul import CUBLAS  # noqa: E402 - found through the path above, also when this file is the script
+from benchmarks.shapes import Shape  # noqa: E402
 from weft.kernels import MatmulConfig, multiply  # noqa: E402
 from weft.kernels.heuristic import Problem, cost  # noqa: E402
 from weft.kernels.machines import HOPPER, Rates  # noqa: E402
@@ -31,8 +32,9 @@ from weft.kernels.operands import Matrix  # noqa: E402
 from weft.runtime.arguments import HOST  # noqa: E402
 
 FITTED = ("products", "memory", "cache", "latency", "tile", "stored", "launch", "copied")
-"""The rates that are fitted, and the cycles of an empty launch, which no choice depends on."""
+"""The rates that are fitted."""
 START = 4000.0
+"""The first guess of the cycles of an empty launch, which are fitted too; no choice depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,6 @@ def load(file: Path) -> list[list[Timed]]:
     """The timed configurations of each shape."""
     found: list[list[Timed]] = []
     for text in file.read_text(encoding="utf-8").splitlines():
-        if not text.startswith("{"):
-            continue
         record: dict[str, Any] = json.loads(text)
         problem = problem_of(Shape(**record["shape"]))
         hertz = (record["clock"] or 1755.0) * 1e6

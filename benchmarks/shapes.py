@@ -38,8 +38,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import harness, report  # noqa: E402 - found through the path above, also when this file is the script
-from benchmarks.matmul import described  # noqa: E402
+from benchmarks.matmul import CUBLAS, described  # noqa: E402
 from benchmarks.report import Goal, Line  # noqa: E402
+from weft.kernels.operands import GRANULE  # noqa: E402
 
 TITLE = "Matmul of shapes drawn at random"
 NEEDS_GPU = True
@@ -52,9 +53,6 @@ BLOCK_MS = 20.0
 ROUNDS = 7
 LARGEST_OPERATIONS = 2.0**42
 LARGEST_BYTES = 1 << 30
-GRANULE = 16
-"""Bytes to which TMA and the fastest kernels of cuBLAS need rows aligned."""
-CUBLAS = "cuBLAS"
 LAYERS = (
     (4096, 4096), (6144, 4096), (14336, 4096), (28672, 4096), (4096, 14336), (8192, 8192), (10240, 8192), (28672, 8192),
     (8192, 28672), (5120, 5120), (13824, 5120), (5120, 13824), (7168, 2048), (2112, 7168), (24576, 1536), (7168, 16384),
@@ -206,8 +204,8 @@ def configurations(A: Any, B: Any, C: Any, others: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Record:
-    """What was measured of a shape: median milliseconds per call by contestant, the choice, the
-    configurations, clock (MHz) and power (W)."""
+    """What was measured of a shape: median milliseconds per call by contestant, weft's choice in words, the configurations,
+    the contestants that were wrong or did not run, clock (MHz) and power (W)."""
 
     shape: Shape
     chosen: str
