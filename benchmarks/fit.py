@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.matmul import CUBLAS  # noqa: E402 - found through the path above, also when this file is the script
 from benchmarks.shapes import Shape  # noqa: E402
 from weft.kernels import MatmulConfig, multiply  # noqa: E402
-from weft.kernels.heuristic import Problem, cost  # noqa: E402
 from weft.kernels.machines import HOPPER, Rates  # noqa: E402
+from weft.kernels.model import Problem, cost  # noqa: E402
 from weft.kernels.operands import Matrix  # noqa: E402
 from weft.runtime.arguments import HOST  # noqa: E402
 

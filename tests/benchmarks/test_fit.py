@@ -8,8 +8,9 @@ from dataclasses import asdict, replace
 import pytest
 
 from benchmarks import fit, shapes
-from weft.kernels.heuristic import cost, ranked
+from weft.kernels.heuristic import ranked
 from weft.kernels.machines import HOPPER
+from weft.kernels.model import cost
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 from weft import settings
 from weft.kernels import MatmulConfig, chosen_config, heuristic, matmul_configs
 from weft.kernels.config import HOPPER_VARIANTS, TENSOR_VARIANTS, best_group, most_accumulators
-from weft.kernels.heuristic import Problem, candidates, choose, cost
+from weft.kernels.heuristic import candidates, choose
 from weft.kernels.machines import BLACKWELL
+from weft.kernels.model import Problem, cost
 from weft.kernels.tuned import ANY, ROWS, Row
 
 SIZES = [1, 7, 16, 64, 65, 128, 500, 1024, 4096, 8192, 20000]
@@ -31,6 +32,20 @@ def test_all_candidates_work(itemsize, described):
                 blocks = -(-k // config.block_k)
                 assert (config.splits - 1) * -(-blocks // config.splits) < blocks, "a part of the sum is empty"
                 assert described or config.pack or config.variant == "cooperative"
+
+
+def test_the_choice_is_the_cheapest_candidate():
+    """Arrays of candidates are priced as single configurations are."""
+    random = np.random.default_rng(4)
+    for index in range(48):
+        m, n, k = (int(size) for size in 2 ** random.uniform(0, 15, 3))
+        known = problem(m, n, k, "float32", 4, described=index % 3 > 0)
+        known = replace(known, slow_a=known.described and index % 2 > 0, fast=index % 5 > 0)
+        known = replace(known, machine=BLACKWELL) if index % 4 == 0 else known
+        every = list(candidates(known))
+        ordered = sorted(every, key=lambda config: cost(known, config))
+        assert heuristic.ranked(known, len(every)) == ordered
+        assert choose(known) == ordered[0]
 
 
 def test_large_products_take_large_tiles():

@@ -15,8 +15,8 @@ from tests.kernels_lib.matrices import Lies, close, kept_poison, output
 from weft import settings
 from weft.errors import LaunchError
 from weft.kernels import MatmulConfig, compile_scaled, matmul_scaled
-from weft.kernels.heuristic import Problem
 from weft.kernels.machines import BLACKWELL
+from weft.kernels.model import Problem
 from weft.kernels.operands import matrix
 from weft.kernels.scaled import ScaledProduct, choose
 from weft.kernels.scaled_plan import FORMATS

@@ -254,8 +254,14 @@ def most_accumulators(fast: bool) -> int:
 
 def most_stages(config: MatmulConfig, itemsize: int, out_itemsize: int, limit: int = 8, programs: int = 1) -> int:
     """Number of stages that fit in shared memory with `programs` resident programs per multiprocessor; at least 2."""
-    room = PROGRAMS_BYTES // programs - PROGRAM_BYTES - BARRIER_BYTES - config.epilogue_bytes(out_itemsize)
-    return max(2, min(limit, room // config.stage_bytes(itemsize)))
+    return max(
+        2, min(limit, room_for_stages(config.epilogue_bytes(out_itemsize), programs) // config.stage_bytes(itemsize))
+    )
+
+
+def room_for_stages(epilogue_bytes: Any, programs: int) -> Any:
+    """Shared memory that a program's epilogue leaves for stages, with `programs` resident programs per multiprocessor."""
+    return PROGRAMS_BYTES // programs - PROGRAM_BYTES - BARRIER_BYTES - epilogue_bytes
 
 
 def best_group(programs: int, block_m: int, block_n: int) -> int:

@@ -1,7 +1,7 @@
-"""The default configuration of a matmul: a row of the tuned table, else the fastest by a roofline model.
+"""The default configuration of a matmul: a row of the tuned table, else the fastest by the model of `weft.kernels.model`.
 
-The model estimates the cycles of a wave of programs: MMAs at tensor-core rate or loads at memory rate, whichever is slower,
-plus the fixed costs of a tile (prologue, epilogue). Rates are those of `weft.kernels.machines`.
+Candidates are the tile shapes that the operands' paths allow, times the numbers of splits of K, times the numbers of stages
+that fit. There are hundreds of them, so they are columns of numbers until one of them is chosen.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from heapq import nsmallest
-from math import ceil
 from typing import Any
+
+import numpy as np
 
 from weft.kernels.config import (
     LEAST_SHARED,
     LEAST_WIDTH,
     PIECE_BYTES,
-    PROGRAM_BYTES,
-    PROGRAMS_BYTES,
     SHARED_BYTES,
     TENSOR_ROWS,
     TENSOR_VARIANTS,
@@ -27,58 +25,18 @@ from weft.kernels.config import (
     MatmulConfig,
     best_group,
     most_accumulators,
-    most_stages,
+    room_for_stages,
 )  # fmt: skip
 from weft.kernels.machines import HOPPER, Machine
+from weft.kernels.model import Number, Problem, Traits, cycles, tiles_of
 from weft.kernels.tuned import tuned
 
 MOST_SPLITS = 32
 MOST_STAGES = 16
-OUTSIDE = 2
-"""What a row out of bounds takes TMA, in rows."""
-BLEND = 3.0
-"""How far parts that run side by side hide one another: the exponent of the norm that combines them (infinity: the maximum)."""
-PARTIAL_BYTES = 4
-"""Size of an element of the partial results of split-K."""
 OTHER_WIDTHS = {192: 64, 160: 64, 224: 4, 144: 4, 112: 4, 96: 8, 80: 4, 48: 4}
 """Widths of tiles that are no powers of two, and the most columns of tiles for which they are tried."""
 LEAST_BLOCKS = 4
 """Minimum blocks along K of a split; with fewer the pipeline never fills."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """The inputs of the choice: sizes, element sizes of operands and output, and `described`: TMA can read both operands.
-
-    `programs` is the device's number of multiprocessors. `fast`: accumulators stay in the tensor core (no promotion). `slow_a`
-    and `slow_b`: TMA reads the operand at half speed. `unit`: bytes per copy when warps copy the operands themselves.
-    `machine`: the GPU generation. `a_rows`, `b_rows`: shared memory holds the operand's blocks contiguous along its rows."""
-
-    m: int
-    n: int
-    k: int
-    dtype: str
-    itemsize: int
-    out_itemsize: int
-    described: bool
-    programs: int
-    fast: bool = True
-    slow_a: bool = False
-    slow_b: bool = False
-    unit: int = 16
-    machine: Machine = HOPPER
-    a_rows: bool = False
-    b_rows: bool = False
-
-    def stored_by(self, config: MatmulConfig) -> int:
-        """Size of the elements that the kernel stores: partial results in split-K, otherwise the output's."""
-        return PARTIAL_BYTES if config.splits > 1 else self.out_itemsize
-
-    @property
-    def transposed(self) -> Problem:
-        """The problem with the transposed output."""
-        slow, rows = (self.slow_b, self.slow_a), (self.b_rows, self.a_rows)
-        return replace(self, m=self.n, n=self.m, slow_a=slow[0], slow_b=slow[1], a_rows=rows[0], b_rows=rows[1])
 
 
 @lru_cache(maxsize=4096)
@@ -88,12 +46,7 @@ def choose(problem: Problem) -> MatmulConfig:
     found = tuned(problem.dtype, problem.m, problem.n, problem.k) if measured else None
     if found is not None and _fits(problem, found):
         return found
-    return min(candidates(problem), key=lambda config: cost(problem, config))
-
-
-def ranked(problem: Problem, count: int) -> list[MatmulConfig]:
-    """The model's `count` best configurations, best first."""
-    return nsmallest(count, candidates(problem), key=lambda config: cost(problem, config))
+    return ranked(problem, 1)[0]
 
 
 def _fits(problem: Problem, config: MatmulConfig) -> bool:
@@ -103,16 +56,23 @@ def _fits(problem: Problem, config: MatmulConfig) -> bool:
     return fits and config.accumulators_per_thread <= most_accumulators(problem.fast)
 
 
+def ranked(problem: Problem, count: int) -> list[MatmulConfig]:
+    """The model's `count` best configurations, best first; of equals the first candidate."""
+    tables = [_table(problem, swap) for swap in _orientations(problem)]
+    costs = np.concatenate([table.costs() for table in tables])
+    if count == 1:
+        best = [int(costs.argmin())]
+    else:
+        best = [int(number) for number in costs.argsort(kind="stable")[:count]]
+    first = len(tables[0])
+    return [tables[0].config(number) if number < first else tables[1].config(number - first) for number in best]
+
+
 def candidates(problem: Problem) -> Iterator[MatmulConfig]:
     """Configurations to compare."""
     for swap in _orientations(problem):
-        seen = problem.transposed if swap else problem
-        for tile in _tiles(seen):
-            shape = MatmulConfig(**tile, block_k=PIECE_BYTES // problem.itemsize, swap=swap)
-            shape = replace(shape, group=best_group(seen.programs // shape.cluster, shape.rows, shape.block_n))
-            if shape.accumulators_per_thread <= most_accumulators(problem.fast):
-                for splits in _splits(seen, shape):
-                    yield from _staged(seen, shape, splits)
+        table = _table(problem, swap)
+        yield from map(table.config, range(len(table)))
 
 
 def _orientations(problem: Problem) -> tuple[bool, ...]:
@@ -124,21 +84,92 @@ def _orientations(problem: Problem) -> tuple[bool, ...]:
     return (False,)
 
 
-def _tiles(problem: Problem) -> Iterator[dict[str, Any]]:
-    """Variants with their tile shapes, for the paths to shared memory that the operands allow."""
-    widths = _widths(problem)
-    if problem.machine is not HOPPER:
-        yield from ({**tile, "pack": not problem.described} for tile in _in_tensor_memory(problem.n))
-    elif problem.described:
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The candidates in one orientation as columns: the tile shape's number in `shapes`, splits, and stages."""
+
+    seen: Problem
+    swap: bool
+    shapes: Shapes
+    shape: Number
+    splits: Number
+    stages: Number
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+    def costs(self) -> Number:
+        """The modelled cycles of each."""
+        return cycles(self.seen, self.shapes.traits.picked(self.shape, self.splits, self.stages)).total
+
+    def config(self, number: int) -> MatmulConfig:
+        """A candidate's configuration."""
+        shape = self.shapes.configs[int(self.shape[number])]
+        splits, stages = int(self.splits[number]), int(self.stages[number])
+        group = best_group(self.seen.programs // shape.cluster, shape.rows, shape.block_n)
+        return replace(shape, splits=splits, stages=stages, group=group, swap=self.swap)
+
+
+def _table(problem: Problem, swap: bool) -> Table:
+    """The candidates in one orientation: for each tile shape and number of splits, the stages that fit at one resident program
+    per multiprocessor, and at two."""
+    seen = problem.transposed if swap else problem
+    slow = seen.described and (seen.slow_a or seen.slow_b)
+    shapes = _shapes(seen.machine, seen.itemsize, seen.out_itemsize, seen.described, slow, seen.fast)
+    blocks = -(-seen.k // (PIECE_BYTES // seen.itemsize))
+    wanted, parts = (np.array(numbers) for numbers in _splits(blocks))
+    allowed = np.zeros(WIDTHS[0] + 1, np.bool_)
+    allowed[_widths(seen)] = True
+    most = np.minimum(MOST_SPLITS, 2 * seen.programs // tiles_of(seen, shapes.traits))
+    each: Number = allowed[shapes.traits.block_n][:, None] & ((wanted == 1) | (wanted <= most[:, None]))
+    shape, split = np.nonzero(each)
+    splits: Number = parts[split]
+    # More stages than blocks along K would never be used.
+    useful: Number = np.maximum(-(-blocks // splits), LEAST_BLOCKS)
+    alone, shared = np.minimum(shapes.stages[(splits > 1).astype(np.int8), :, shape].T, useful)
+    twice = (shapes.traits.halves[shape] < 2) & (shared != alone) & (shared > 2)
+    number, program = np.nonzero(np.stack([np.ones_like(twice), twice], axis=1))
+    return Table(seen, swap, shapes, shape[number], splits[number], np.where(program, shared[number], alone[number]))
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Tile shapes: configurations without splits and stages, their traits, and the stages that fit, [2, 2, shapes]: for outputs
+    and for partial results, at one resident program per multiprocessor and at two."""
+
+    configs: tuple[MatmulConfig, ...]
+    traits: Traits
+    stages: Number
+
+
+@lru_cache(maxsize=64)
+def _shapes(machine: Machine, itemsize: int, out_itemsize: int, described: bool, slow: bool, fast: bool) -> Shapes:
+    """All tile shapes of a kind of problem, of every width."""
+    every = (MatmulConfig(**tile, block_k=PIECE_BYTES // itemsize) for tile in _tiles(machine, described, slow))
+    configs = tuple(config for config in every if config.accumulators_per_thread <= most_accumulators(fast))
+    traits = Traits.stacked([Traits.of(config, itemsize, out_itemsize) for config in configs])
+    rooms = np.array([
+        [room_for_stages(stored, programs) for programs in (1, 2)] for stored in (traits.epilogue_bytes, traits.partial_bytes)
+    ])  # fmt: skip
+    return Shapes(configs, traits, np.clip(rooms // traits.stage_bytes, 2, MOST_STAGES))
+
+
+def _tiles(machine: Machine, described: bool, slow: bool) -> Iterator[dict[str, Any]]:
+    """Variants with their tile shapes, for the paths to shared memory that the operands allow; `slow`: TMA reads one of them at
+    half speed."""
+    widths = [*WIDTHS, *OTHER_WIDTHS]
+    if machine is not HOPPER:
+        yield from ({**tile, "pack": not described} for tile in _in_tensor_memory())
+    elif described:
         yield from _described(widths)
-        if problem.slow_a or problem.slow_b:
-            for n in widths:
-                if n >= 128 and n in WIDTHS:
+        if slow:
+            for n in WIDTHS:
+                if n >= 128:
                     yield {"variant": "cooperative", "block_m": 128, "block_n": n, "cluster": 2}
     else:
         yield from ({**tile, "pack": True} for tile in _described(widths))
-        for n in widths:
-            if n <= 128 and n in WIDTHS:
+        for n in WIDTHS:
+            if n <= 128:
                 yield {"variant": "cooperative", "block_m": 128, "block_n": n}
                 yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
             if n == 64:
@@ -150,7 +181,8 @@ def _widths(problem: Problem) -> list[int]:
 
     A block of b that is contiguous along its columns has a swizzle as wide as the largest power of two that divides it, and
     a narrow one costs bandwidth."""
-    widths = [n for n in WIDTHS if n == WIDTHS[-1] or n // 2 < problem.n]
+    least = WIDTHS[-1] if problem.machine is HOPPER else LEAST_WIDTH
+    widths = [n for n in WIDTHS if n == least or n // 2 < problem.n]
     if problem.machine is HOPPER:
         for n, fewest in OTHER_WIDTHS.items():
             across = -(-problem.n // n)
@@ -173,141 +205,20 @@ def _described(widths: list[int]) -> Iterator[dict[str, Any]]:
         yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
 
 
-def _in_tensor_memory(columns: int) -> Iterator[dict[str, Any]]:
-    for n in (n for n in WIDTHS if n == LEAST_WIDTH or LEAST_WIDTH < n < 2 * columns):
+def _in_tensor_memory() -> Iterator[dict[str, Any]]:
+    for n in (n for n in WIDTHS if n >= LEAST_WIDTH):
         for cluster in (1, 2) if n >= LEAST_SHARED else (1,):
             for variant in TENSOR_VARIANTS:
                 yield {"variant": variant, "block_m": TENSOR_ROWS, "block_n": n, "cluster": cluster}
 
 
-def _staged(problem: Problem, config: MatmulConfig, splits: int) -> Iterator[MatmulConfig]:
-    """The configuration with splits, and with the stages that fit at one resident program per multiprocessor, and at two."""
-    blocks = -(-ceil(problem.k / config.block_k) // splits)
-    stored = PARTIAL_BYTES if splits > 1 else problem.out_itemsize
-    known = 0
-    for programs in (1, 2) if halves_occupied(config) < 2 else (1,):
-        found = most_stages(config, problem.itemsize, stored, MOST_STAGES, programs)
-        # More stages than blocks along K would never be used.
-        stages = min(found, max(blocks, LEAST_BLOCKS))
-        if stages != known and (stages > 2 or programs == 1):
-            known = stages
-            yield replace(config, splits=splits, stages=stages)
-
-
-def _splits(problem: Problem, config: MatmulConfig) -> Iterator[int]:
-    """Numbers of splits of K that leave none empty, with two waves of programs at most."""
-    blocks = -(-problem.k // config.block_k)
-    most = min(MOST_SPLITS, 2 * problem.programs // tiles_of(problem, config))
-    yield 1
-    known = {1}
-    for wanted in range(2, most + 1):
+@lru_cache(maxsize=1024)
+def _splits(blocks: int) -> tuple[list[int], list[int]]:
+    """Splits of `blocks` blocks along K: numbers to ask for, and the splits that each gives, none of them empty."""
+    found = {1: 1}
+    for wanted in range(2, MOST_SPLITS + 1):
         each = -(-blocks // wanted)
         if each < LEAST_BLOCKS:
-            return
-        parts = -(-blocks // each)
-        if parts not in known:
-            known.add(parts)
-            yield parts
-
-
-def tiles_of(problem: Problem, config: MatmulConfig) -> int:
-    """Number of output tiles, counted per CTA."""
-    return config.cluster * -(-problem.m // config.rows) * -(-problem.n // config.block_n)
-
-
-def blocks_of(problem: Problem, config: MatmulConfig) -> int:
-    """Blocks along K of one split."""
-    blocks = -(-problem.k // config.block_k)
-    return -(-blocks // config.splits)
-
-
-def halves_occupied(config: MatmulConfig) -> int:
-    """Halves of a multiprocessor's registers, or tensor memory, that a program occupies (1 or 2)."""
-    return 2 if config.accumulators_per_thread > 64 or config.consumers > 1 or config.in_tensor_memory else 1
-
-
-def residents(config: MatmulConfig, itemsize: int, out_itemsize: int) -> int:
-    """Resident programs per multiprocessor (occupancy), limited by registers, tensor memory and shared memory."""
-    if halves_occupied(config) > 1:
-        return 1
-    return max(1, min(4, PROGRAMS_BYTES // (config.shared_bytes(itemsize, out_itemsize) + PROGRAM_BYTES)))
-
-
-@dataclass(frozen=True, slots=True)
-class Cycles:
-    """The modelled parts of a product's time, in cycles of a multiprocessor.
-
-    The first four run side by side, so the slowest counts most: `tensor`: MMAs. `shared`: shared memory that MMAs read.
-    `loads`: operands from L2, or copied by warps. `memory`: every byte from DRAM once. `ends`: what nothing overlaps, the fill
-    of the pipeline and the epilogue. `passes`: reduction of split-K and packing. `lag`: of the slowest program."""
-
-    tensor: float
-    shared: float
-    loads: float
-    memory: float
-    ends: float
-    passes: float
-    lag: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """The whole product."""
-        side_by_side = sum(part**BLEND for part in (self.tensor, self.shared, self.loads, self.memory)) ** (1 / BLEND)
-        return (side_by_side + self.ends) * (1 + self.lag) + self.passes
-
-
-def cost(problem: Problem, config: MatmulConfig) -> float:
-    """Estimated cycles of a matmul."""
-    return cycles(problem, config).total
-
-
-def cycles(problem: Problem, config: MatmulConfig) -> Cycles:
-    """The model: what each resource needs for the tiles that the busiest multiprocessor computes."""
-    seen, rates = problem.transposed if config.swap else problem, problem.machine.rates
-    size, held = problem.itemsize, config.block_m + config.columns_held
-    tiles = tiles_of(seen, config) * config.splits
-    depth = blocks_of(seen, config) * config.block_k
-    resident = min(residents(config, size, problem.stored_by(config)), -(-tiles // problem.programs))
-    waves = -(-tiles // (problem.programs * resident))
-    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (False, False)
-    # Each CTA of a cluster loads its part of the block of b.
-    rows = _rows_loaded(config.block_m, seen.m, slow_a) + _rows_loaded(config.block_n // config.cluster, seen.n, slow_b)
-    flying = min(config.block_m, seen.m) + min(config.columns_held, seen.n)
-    rate = min(rates.cache, resident * config.stages * flying * config.block_k * size / rates.latency)
-    loads = rows * size / rate
-    if not (seen.described or config.pack):
-        loads = max(loads, held * rates.copied * size / seen.unit)
-    stored = config.block_m * config.block_n / rates.stored
-    passes = 0.0
-    if config.splits > 1:
-        moved = seen.m * seen.n * (config.splits * 8 + problem.out_itemsize)
-        passes = rates.launch + moved / (rates.cache * problem.programs)
-    if config.pack:
-        moved = 3 * (seen.m + seen.n) * seen.k * size
-        passes += rates.launch + moved / (rates.memory * problem.programs)
-    # Elements along K of all tiles that a multiprocessor computes.
-    long = waves * resident * depth
-    shared = long * config.rows_read * size / rates.shared
-    if config.in_tensor_memory:
-        # The epilogue runs beside the next tile's mainloop, and may take longer.
-        shared = max(shared, waves * resident * stored)
-    return Cycles(
-        tensor=long * config.block_m * config.block_n * size / (2 * rates.products),
-        shared=shared,
-        loads=long * loads,
-        # Blocks that several tiles need come from L2.
-        memory=(seen.m + seen.n)
-        * seen.k
-        * size
-        / min(rates.memory * problem.programs, rate * min(tiles, problem.programs)),
-        ends=(rates.tile + stored) * (1 if config.in_tensor_memory or config.variant == "ping_pong" else waves),
-        passes=passes,
-        lag=rates.uneven if waves > 1 and config.variant != "tcgen05_clc" else 0.0,
-    )
-
-
-def _rows_loaded(block: int, extent: int, slow: bool) -> int:
-    """Rows of a block in units of what TMA needs for a row. Rows out of bounds are not read, but filling them takes longer than
-    reading would (seen on an H200, with 3 and 24 rows of 64)."""
-    inside = min(block, extent)
-    return inside * (1 + slow) + OUTSIDE * (block - inside)
+            break
+        found.setdefault(-(-blocks // each), wanted)
+    return list(found.values()), list(found)

@@ -24,6 +24,7 @@ from weft.kernels.checks import (
 from weft.kernels.config import MatmulConfig, config_of, most_accumulators
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
+from weft.kernels.model import Problem
 from weft.kernels.operands import Matrix, form_of, matrix, read_slowly, why_undescribed
 from weft.kernels.product import Product
 from weft.runtime import driver
@@ -111,7 +112,7 @@ def matmul_configs(
     return heuristic.candidates(problem(a, b, out, out_dtype, fast_accumulate))
 
 
-def problem(a: Any, b: Any, out: Any = None, out_dtype: Any = None, fast: bool = True) -> heuristic.Problem:
+def problem(a: Any, b: Any, out: Any = None, out_dtype: Any = None, fast: bool = True) -> Problem:
     """What the choice of a configuration for these arrays depends on. Raises what `matmul` raises."""
     left, right = matrix("a", a), matrix("b", b)
     dtype = _checked(left, right, out, out_dtype)
@@ -125,7 +126,7 @@ def _checked(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
     return type_of_output(left, right, out, out_dtype, types_of_output(left, right))
 
 
-def problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool = True) -> heuristic.Problem:
+def problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool = True) -> Problem:
     """The same for matrices that match, with an output of type `dtype`."""
     machine = machine_of(target_of(left.device))
     sides = left, right.transposed
@@ -139,9 +140,7 @@ def problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool = True) -> he
     unit = min(form.unit for form in forms)
     by_rows = [form.contiguous == "rows" and left.itemsize in machine.transposable for form in forms]
     sizes = (left.itemsize, ITEMSIZE[dtype])
-    return heuristic.Problem(
-        m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit, machine, *by_rows
-    )
+    return Problem(m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit, machine, *by_rows)
 
 
 def _ready(

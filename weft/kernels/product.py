@@ -17,9 +17,9 @@ from weft.kernels.device import split_k
 from weft.kernels.device.specialised import matmul_cooperative, matmul_ping_pong
 from weft.kernels.device.tensor_memory import matmul_tensor_memory
 from weft.kernels.device.uniform import matmul_uniform
-from weft.kernels.heuristic import residents
 from weft.kernels.machines import HOPPER, Machine
 from weft.kernels.memory import empty_like, used_on
+from weft.kernels.model import residents
 from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
 from weft.kernels.plan import DTYPES, Form, OutputForm, Plan, SplitReduction, make_plan, make_tensor_plan
 from weft.locks import lazy

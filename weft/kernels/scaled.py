@@ -25,6 +25,7 @@ from weft.kernels.config import PIECE_BYTES, SHARED_BYTES, TENSOR_ROWS, MatmulCo
 from weft.kernels.device.scaled import matmul_with_scales
 from weft.kernels.machines import Machine, machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
+from weft.kernels.model import Problem, cost, tiles_of
 from weft.kernels.operands import GRANULE, Matrix, matrix, why_undescribed
 from weft.kernels.plan import Form, OutputForm, Plan
 from weft.kernels.product import Product
@@ -189,7 +190,7 @@ def _product(
 ) -> ScaledProduct:  # fmt: skip
     (m, k), n = left.shape, right.shape[1]
     count = multiprocessors_of(left.device, machine)
-    problem = heuristic.Problem(m, n, k, left.dtype, 1, out.itemsize, True, count, machine=machine)
+    problem = Problem(m, n, k, left.dtype, 1, out.itemsize, True, count, machine=machine)
     config = requested or choose(problem, FORMATS[format])
     sides, factors = (left, right.transposed), (factor, "")
     if config.swap:
@@ -197,18 +198,18 @@ def _product(
     return ScaledProduct(sides, out, *factors, config, count, machine=machine, format=format)
 
 
-def choose(problem: heuristic.Problem, row: ScaledFormat) -> MatmulConfig:
-    """The fastest configuration by the model of `weft.kernels.heuristic`; sizes along K in `problem` are in bytes."""
+def choose(problem: Problem, row: ScaledFormat) -> MatmulConfig:
+    """The fastest configuration by `weft.kernels.model`; sizes along K in `problem` are in bytes."""
     rates = problem.machine.rates
 
-    def cost(config: MatmulConfig) -> float:
+    def whole(config: MatmulConfig) -> float:
         # If only one accumulator tile fits next to the scales, the epilogue does not overlap the next mainloop.
         stored = config.block_m * config.block_n / rates.stored if accumulator_tiles(config.block_n) == 1 else 0
-        return heuristic.cost(problem, config) + stored * -(-heuristic.tiles_of(problem, config) // problem.programs)
+        return cost(problem, config) + stored * -(-tiles_of(problem, config) // problem.programs)
 
     least = replace(problem, m=max(problem.m, TENSOR_ROWS), n=max(problem.n, WIDTHS[-1]))
     wide = (config for config in heuristic.candidates(least) if config.block_n in WIDTHS)
-    return min((_staged(config, row, problem.stored_by(config)) for config in wide), key=cost)
+    return min((_staged(config, row, problem.stored_by(config)) for config in wide), key=whole)
 
 
 def transposable_of(row: ScaledFormat, transposable: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,0 +1,248 @@
+"""The performance model of a matmul: the cycles that each resource needs for a configuration.
+
+It estimates the busiest multiprocessor's waves of programs: MMAs at tensor-core rate or loads at memory rate, whichever is
+slower, plus the fixed costs of a tile (prologue, epilogue). Rates are those of `weft.kernels.machines`.
+
+The same arithmetic serves one configuration and arrays of hundreds: `Traits` holds numbers, or NumPy arrays of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.kernels.config import BARRIER_BYTES, PROGRAM_BYTES, PROGRAMS_BYTES, MatmulConfig
+from weft.kernels.machines import HOPPER, Machine
+
+OUTSIDE = 2
+"""What a row out of bounds takes TMA, in rows."""
+BLEND = 3.0
+"""How far parts that run side by side hide one another: the exponent of the norm that combines them (infinity: the maximum)."""
+PARTIAL_BYTES = 4
+"""Size of an element of the partial results of split-K."""
+MOST_RESIDENT = 4
+"""Maximum resident programs per multiprocessor that the model counts on."""
+Number: TypeAlias = Any
+"""A number, or an array of numbers, one for each configuration."""
+_where: Callable[..., Number] = np.where
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The inputs of the choice: sizes, element sizes of operands and output, and `described`: TMA can read both operands.
+
+    `programs` is the device's number of multiprocessors. `fast`: accumulators stay in the tensor core (no promotion). `slow_a`
+    and `slow_b`: TMA reads the operand at half speed. `unit`: bytes per copy when warps copy the operands themselves.
+    `machine`: the GPU generation. `a_rows`, `b_rows`: shared memory holds the operand's blocks contiguous along its rows."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    itemsize: int
+    out_itemsize: int
+    described: bool
+    programs: int
+    fast: bool = True
+    slow_a: bool = False
+    slow_b: bool = False
+    unit: int = 16
+    machine: Machine = HOPPER
+    a_rows: bool = False
+    b_rows: bool = False
+
+    def stored_by(self, config: MatmulConfig) -> int:
+        """Size of the elements that the kernel stores: partial results in split-K, otherwise the output's."""
+        return PARTIAL_BYTES if config.splits > 1 else self.out_itemsize
+
+    @property
+    def transposed(self) -> Problem:
+        """The problem with the transposed output."""
+        slow, rows = (self.slow_b, self.slow_a), (self.b_rows, self.a_rows)
+        return replace(self, m=self.n, n=self.m, slow_a=slow[0], slow_b=slow[1], a_rows=rows[0], b_rows=rows[1])
+
+    def seen_by(self, config: MatmulConfig) -> Problem:
+        """The problem as the kernel of a configuration computes it."""
+        return self.transposed if config.swap else self
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the model reads of configurations: sizes of a tile, CTAs of a cluster, columns of b that a CTA holds, rows that MMAs
+    read per element along K, halves of a multiprocessor that a program occupies, bytes of a stage and of the epilogue (for
+    outputs and for partial results), where accumulators are, and whether epilogues are hidden, operands are packed, and
+    programs steal tiles.
+
+    `splits` and `stages` are those of the configuration."""
+
+    block_m: Number
+    block_n: Number
+    block_k: Number
+    rows: Number
+    cluster: Number
+    columns_held: Number
+    rows_read: Number
+    halves: Number
+    stage_bytes: Number
+    epilogue_bytes: Number
+    partial_bytes: Number
+    in_tensor_memory: Number
+    hidden: Number
+    packed: Number
+    stolen: Number
+    splits: Number
+    stages: Number
+
+    @staticmethod
+    def of(config: MatmulConfig, itemsize: int, out_itemsize: int) -> Traits:
+        """The traits of one configuration, for the given element sizes of operands and output."""
+        return Traits(
+            config.block_m,
+            config.block_n,
+            config.block_k,
+            config.rows,
+            config.cluster,
+            config.columns_held,
+            config.rows_read,
+            halves_occupied(config),
+            config.stage_bytes(itemsize),
+            config.epilogue_bytes(out_itemsize),
+            config.epilogue_bytes(PARTIAL_BYTES),
+            config.in_tensor_memory,
+            config.in_tensor_memory or config.variant == "ping_pong",
+            config.pack,
+            config.variant == "tcgen05_clc",
+            config.splits,
+            config.stages,
+        )
+
+    @staticmethod
+    def stacked(each: list[Traits]) -> Traits:
+        """The traits of several configurations as arrays."""
+        return Traits(*(np.array([getattr(traits, field.name) for traits in each]) for field in fields(Traits)))
+
+    def picked(self, which: Number, splits: Number, stages: Number) -> Traits:
+        """The traits of configurations of these arrays, with splits and stages."""
+        return replace(self, **{name: getattr(self, name)[which] for name in _FIXED}, splits=splits, stages=stages)
+
+
+_FIXED = tuple(field.name for field in fields(Traits) if field.name not in ("splits", "stages"))
+
+
+def tiles_of(problem: Problem, traits: Traits | MatmulConfig) -> Number:
+    """Number of output tiles, counted per CTA."""
+    return traits.cluster * -(-problem.m // traits.rows) * -(-problem.n // traits.block_n)
+
+
+def blocks_of(problem: Problem, traits: Traits) -> Number:
+    """Blocks along K of one split."""
+    blocks = -(-problem.k // traits.block_k)
+    return -(-blocks // traits.splits)
+
+
+def halves_occupied(config: MatmulConfig) -> int:
+    """Halves of a multiprocessor's registers, or tensor memory, that a program occupies (1 or 2)."""
+    return 2 if config.accumulators_per_thread > 64 or config.consumers > 1 or config.in_tensor_memory else 1
+
+
+def residents(config: MatmulConfig, itemsize: int, out_itemsize: int) -> int:
+    """Resident programs per multiprocessor (occupancy), limited by registers, tensor memory and shared memory."""
+    return int(_residents(halves_occupied(config), config.shared_bytes(itemsize, out_itemsize)))
+
+
+def _residents(halves: Number, shared: Number) -> Number:
+    at_most: Number = _where(np.equal(halves, 2), 1, MOST_RESIDENT)
+    return np.maximum(1, np.minimum(at_most, PROGRAMS_BYTES // (shared + PROGRAM_BYTES)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """The modelled parts of a product's time, in cycles of a multiprocessor.
+
+    The first four run side by side, so the slowest counts most: `tensor`: MMAs. `shared`: shared memory that MMAs read.
+    `loads`: operands from L2, or copied by warps. `memory`: every byte from DRAM once. `ends`: what nothing overlaps, the fill
+    of the pipeline and the epilogue. `reduction`: the partial results of split-K, written and added. `packing`: operands copied
+    to where TMA can read them. `launches`: those of the further kernels. `lag`: of the slowest program, relative. `waves`: the
+    tiles, or parts of them, that a program computes one after the other."""
+
+    tensor: Number
+    shared: Number
+    loads: Number
+    memory: Number
+    ends: Number
+    reduction: Number = 0.0
+    packing: Number = 0.0
+    launches: Number = 0.0
+    lag: Number = 0.0
+    waves: Number = 1
+
+    @property
+    def total(self) -> Number:
+        """The whole product."""
+        side_by_side = sum(part**BLEND for part in (self.tensor, self.shared, self.loads, self.memory)) ** (1 / BLEND)
+        return (side_by_side + self.ends) * (1 + self.lag) + self.reduction + self.packing + self.launches
+
+
+def cost(problem: Problem, config: MatmulConfig) -> float:
+    """Estimated cycles of a matmul."""
+    return float(cycles_of(problem, config).total)
+
+
+def cycles_of(problem: Problem, config: MatmulConfig) -> Cycles:
+    """The model for one configuration."""
+    return cycles(problem.seen_by(config), Traits.of(config, problem.itemsize, problem.out_itemsize))
+
+
+def cycles(seen: Problem, traits: Traits) -> Cycles:
+    """The model: what each resource needs for the tiles that the busiest multiprocessor computes. `seen` is the problem as the
+    kernels compute it."""
+    rates, size = seen.machine.rates, seen.itemsize
+    split = traits.splits > 1
+    tiles = tiles_of(seen, traits) * traits.splits
+    # Floating-point numbers, because products of three sizes exceed 64 bits.
+    depth = blocks_of(seen, traits) * 1.0 * traits.block_k
+    epilogue: Number = _where(split, traits.partial_bytes, traits.epilogue_bytes)
+    shared_bytes: Number = traits.stages * traits.stage_bytes + epilogue + BARRIER_BYTES
+    resident: Number = np.minimum(_residents(traits.halves, shared_bytes), -(-tiles // seen.programs))
+    waves = -(-tiles // (seen.programs * resident))
+    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (False, False)
+    # Each CTA of a cluster loads its part of the block of b.
+    rows = _rows_loaded(traits.block_m, seen.m, slow_a) + _rows_loaded(traits.block_n // traits.cluster, seen.n, slow_b)
+    flying: Number = np.minimum(traits.block_m, seen.m) + np.minimum(traits.columns_held, seen.n)
+    rate: Number = np.minimum(rates.cache, resident * traits.stages * flying * traits.block_k * size / rates.latency)
+    loads: Number = rows * size / rate
+    if not seen.described:
+        copied = (traits.block_m + traits.columns_held) * rates.copied * size / seen.unit
+        loads = _where(traits.packed, loads, np.maximum(loads, copied))
+    area = traits.block_m * traits.block_n
+    stored = area / rates.stored
+    moved = float(seen.m * seen.n) * (traits.splits * 8 + seen.out_itemsize)
+    read = float((seen.m + seen.n) * seen.k * size)
+    # Elements along K of all tiles that a multiprocessor computes.
+    long = waves * resident * depth
+    shared: Number = long * traits.rows_read * size / rates.shared
+    # With accumulators in tensor memory the epilogue runs beside the next tile's mainloop, and may take longer.
+    shared = _where(traits.in_tensor_memory, np.maximum(shared, waves * resident * stored), shared)
+    return Cycles(
+        tensor=long * area * size / (2 * rates.products),
+        shared=shared,
+        loads=long * loads,
+        # Blocks that several tiles need come from L2.
+        memory=read / np.minimum(rates.memory * seen.programs, rate * np.minimum(tiles, seen.programs)),
+        ends=(rates.tile + stored) * _where(traits.hidden, 1, waves),
+        reduction=_where(split, moved / (rates.cache * seen.programs), 0.0),
+        packing=_where(traits.packed, 3 * read / (rates.memory * seen.programs), 0.0),
+        launches=rates.launch * (_where(split, 1, 0) + _where(traits.packed, 1, 0)),
+        lag=_where((waves > 1) & np.logical_not(traits.stolen), rates.uneven, 0.0),
+        waves=waves,
+    )
+
+
+def _rows_loaded(block: Number, extent: int, slow: bool) -> Number:
+    """Rows of a block in units of what TMA needs for a row. Rows out of bounds are not read, but filling them takes longer than
+    reading would (seen on an H200, with 3 and 24 rows of 64)."""
+    inside = np.minimum(block, extent)
+    return inside * (1 + slow) + OUTSIDE * (block - inside)
