@@ -154,6 +154,33 @@ def test_what_callers_see():
     assert all(replace(config).group for config in matmul_configs(a, b))
 
 
+def test_the_explanation_says_what_the_choice_costs():
+    a, b = np.ones((1000, 5000), np.float16), np.ones((5000, 3000), np.float16)
+    found = chosen_config(a, b, explain=True)
+    other = found.runner_up
+    assert found.source == "model" and other is not None and other.config != found.chosen.config
+    assert found.chosen.config == chosen_config(a, b)
+    assert found.chosen.cycles.total == cost(found.problem, found.chosen.config) <= other.cycles.total
+    text = str(found)
+    assert text.startswith("1000 x 3000 x 5000, float16: the fastest by the model")
+    assert f"{found.chosen.cycles.loads:,.0f}" in text and f"{other.cycles.total:,.0f}" in text
+    assert "split-K" not in text, "what neither needs is left out"
+
+
+def test_the_explanation_of_a_table_row_has_the_model_s_choice_for_a_runner_up():
+    found = heuristic.explain(problem(100, 100, 100))
+    assert (found.source, found.chosen.config.variant) == ("table", "pipelined")
+    assert found.runner_up is not None and found.runner_up.config == heuristic.ranked(found.problem, 1)[0]
+    assert "a row of the tuned table" in str(found)
+
+
+def test_the_explanation_of_split_k_has_its_parts():
+    parts = heuristic.explain(problem(512, 512, 16384)).chosen.cycles
+    assert min(parts.reduction, parts.launches) > 0 == parts.packing
+    packed = heuristic.explain(problem(4096, 4096, 4095, described=False)).chosen.cycles
+    assert min(packed.packing, packed.launches) > 0 == packed.reduction
+
+
 def on_blackwell(m, n, k, dtype="float16", itemsize=2, described=True):
     return replace(problem(m, n, k, dtype, itemsize, described), programs=BLACKWELL.multiprocessors, machine=BLACKWELL)
 

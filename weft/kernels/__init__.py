@@ -15,6 +15,7 @@ Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.speci
 
 from weft.kernels import schedulers
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
+from weft.kernels.explanation import Explanation
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
 from weft.kernels.rowwise import SoftmaxConfig, chosen_softmax, softmax
 from weft.kernels.scaled import compile_scaled, matmul_scaled
@@ -23,6 +24,6 @@ from weft.kernels.schedulers import Schedule
 from weft.kernels.selection import topk
 
 __all__ = [
-    "ORDERS", "VARIANTS", "MatmulConfig", "Schedule", "SoftmaxConfig", "chosen_config", "chosen_softmax", "compile_matmul",
-    "compile_scaled", "cumsum", "matmul", "matmul_configs", "matmul_scaled", "schedulers", "softmax", "topk",
+    "ORDERS", "VARIANTS", "Explanation", "MatmulConfig", "Schedule", "SoftmaxConfig", "chosen_config", "chosen_softmax",
+    "compile_matmul", "compile_scaled", "cumsum", "matmul", "matmul_configs", "matmul_scaled", "schedulers", "softmax", "topk",
 ]  # fmt: skip

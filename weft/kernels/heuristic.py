@@ -27,8 +27,9 @@ from weft.kernels.config import (
     most_accumulators,
     room_for_stages,
 )  # fmt: skip
+from weft.kernels.explanation import Explanation, Modelled
 from weft.kernels.machines import HOPPER, Machine
-from weft.kernels.model import Number, Problem, Traits, cycles, tiles_of
+from weft.kernels.model import Number, Problem, Traits, cycles, cycles_of, tiles_of
 from weft.kernels.tuned import tuned
 
 MOST_SPLITS = 32
@@ -42,11 +43,25 @@ LEAST_BLOCKS = 4
 @lru_cache(maxsize=4096)
 def choose(problem: Problem) -> MatmulConfig:
     """The configuration for a problem."""
+    found = _known(problem)
+    return ranked(problem, 1)[0] if found is None else found[1]
+
+
+def explain(problem: Problem) -> Explanation:
+    """The choice for a problem, the model's best other configuration, and their modelled parts."""
+    found = _known(problem)
+    best = ranked(problem, 2)
+    source, chosen = ("model", best[0]) if found is None else found
+    others = [config for config in best if config != chosen]
+    runner_up = Modelled(others[0], cycles_of(problem, others[0])) if others else None
+    return Explanation(problem, source, Modelled(chosen, cycles_of(problem, chosen)), runner_up)
+
+
+def _known(problem: Problem) -> tuple[str, MatmulConfig] | None:
+    """A measured choice and where it comes from; None where the model chooses."""
     measured = problem.described and problem.machine is HOPPER and not (problem.slow_a or problem.slow_b)
     found = tuned(problem.dtype, problem.m, problem.n, problem.k) if measured else None
-    if found is not None and _fits(problem, found):
-        return found
-    return ranked(problem, 1)[0]
+    return ("table", found) if found is not None and _fits(problem, found) else None
 
 
 def _fits(problem: Problem, config: MatmulConfig) -> bool:

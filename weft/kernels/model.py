@@ -166,21 +166,23 @@ class Cycles:
     `loads`: operands from L2, or copied by warps. `memory`: every byte from DRAM once. `ends`: what nothing overlaps, the fill
     of the pipeline and the epilogue. `reduction`: the partial results of split-K, written and added. `packing`: operands copied
     to where TMA can read them. `launches`: those of the further kernels. `lag`: of the slowest program, relative. `waves`: the
-    tiles, or parts of them, that a program computes one after the other."""
+    tiles, or parts of them, that a program computes one after the other.
 
-    tensor: Number
-    shared: Number
-    loads: Number
-    memory: Number
-    ends: Number
-    reduction: Number = 0.0
-    packing: Number = 0.0
-    launches: Number = 0.0
-    lag: Number = 0.0
-    waves: Number = 1
+    `cycles` computes arrays of each for an array of configurations."""
+
+    tensor: float
+    shared: float
+    loads: float
+    memory: float
+    ends: float
+    reduction: float
+    packing: float
+    launches: float
+    lag: float
+    waves: float
 
     @property
-    def total(self) -> Number:
+    def total(self) -> float:
         """The whole product."""
         side_by_side = sum(part**BLEND for part in (self.tensor, self.shared, self.loads, self.memory)) ** (1 / BLEND)
         return (side_by_side + self.ends) * (1 + self.lag) + self.reduction + self.packing + self.launches
@@ -188,12 +190,13 @@ class Cycles:
 
 def cost(problem: Problem, config: MatmulConfig) -> float:
     """Estimated cycles of a matmul."""
-    return float(cycles_of(problem, config).total)
+    return cycles_of(problem, config).total
 
 
 def cycles_of(problem: Problem, config: MatmulConfig) -> Cycles:
     """The model for one configuration."""
-    return cycles(problem.seen_by(config), Traits.of(config, problem.itemsize, problem.out_itemsize))
+    found = cycles(problem.seen_by(config), Traits.of(config, problem.itemsize, problem.out_itemsize))
+    return Cycles(*(float(getattr(found, field.name)) for field in fields(Cycles)))
 
 
 def cycles(seen: Problem, traits: Traits) -> Cycles:

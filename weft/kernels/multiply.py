@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, overload
 
 from weft.errors import fail
 from weft.errors import kernels as errors
@@ -22,6 +22,7 @@ from weft.kernels.checks import (
     types_of_output,
 )  # fmt: skip
 from weft.kernels.config import MatmulConfig, config_of, most_accumulators
+from weft.kernels.explanation import Explanation
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
 from weft.kernels.model import Problem
@@ -98,11 +99,27 @@ def compile_matmul(
     return ready.product.compiled(a, b, out, scale_a, scale_b)
 
 
+@overload
 def chosen_config(
-    a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, fast_accumulate: bool = True
-) -> MatmulConfig:
-    """The configuration that `matmul` chooses for these arrays. Raises what `matmul` raises."""
-    return heuristic.choose(problem(a, b, out, out_dtype, fast_accumulate))
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    out_dtype: Any = None,
+    fast_accumulate: bool = True,
+    explain: Literal[False] = False,
+) -> MatmulConfig: ...
+@overload
+def chosen_config(
+    a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, fast_accumulate: bool = True, explain: Literal[True]
+) -> Explanation: ...
+def chosen_config(
+    a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, fast_accumulate: bool = True, explain: bool = False
+) -> MatmulConfig | Explanation:
+    """The configuration that `matmul` chooses for these arrays; with `explain` an `Explanation`: the choice and the runner-up
+    with the modelled parts of their time. Raises what `matmul` raises."""
+    known = problem(a, b, out, out_dtype, fast_accumulate)
+    return heuristic.explain(known) if explain else heuristic.choose(known)
 
 
 def matmul_configs(
