@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"kernels", "language", "nvidia", "runtime", "testing", "tune"})
+_MODULES = frozenset({"kernels", "language", "nvidia", "runtime", "testing", "torch", "tune"})
 _HOMES = {
     "jit": "weft.kernel",
     "OutOfResources": "weft.errors.launch",

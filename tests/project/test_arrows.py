@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "script": (),
     "explain": ("kernel", "script"),
     "check": ("kernel", "script"),
+    "torch": ("kernels",),
     "cli": ("explain", "check", "kernel", "nvidia", "kernels", "tune", "testing"),
     "__main__": ("cli",),
 }

@@ -33,9 +33,11 @@ def _restored(kind: type[WeftError], args: tuple[object, ...]) -> WeftError:
 class UserError(WeftError):
     """A mistake in a kernel, a layout or a launch.
 
-    Attributes: `code` (stable, kebab-case), `message`, `fix` (what to write instead), `loc` (the Python line, when known)
-    and `related` (label and location of the other places involved).
+    Attributes: `code` (stable, kebab-case), `message`, `fix` (what to write instead), `loc` (the Python line, when known),
+    `related` (label and location of the other places involved) and `during` (the operator that was being called, if any).
     """
+
+    during: str = ""
 
     def __init__(
         self, code: str, message: str, fix: str = "", loc: Loc | None = None, related: tuple[tuple[str, Loc], ...] = ()
@@ -47,6 +49,11 @@ class UserError(WeftError):
         self.loc = loc
         self.related = related
 
+    def within(self, what: str) -> UserError:
+        """Name the operator that was being called, unless the error names one already. Returns the error itself."""
+        self.during = self.during or what
+        return self
+
     def at(self, loc: Loc | None) -> UserError:
         """Set the location unless the error already has one. Returns the error itself, for `raise error.at(loc)`."""
         if self.loc is None:
@@ -54,7 +61,7 @@ class UserError(WeftError):
         return self
 
     def __str__(self) -> str:
-        out = [f"{self.message} [{self.code}]"]
+        out = [f"{self.during and self.during + ': '}{self.message} [{self.code}]"]
         if self.loc is not None:
             out.append(render(self.loc))
         for label, loc in self.related:
@@ -124,7 +131,8 @@ class ErrorGroup(UserError):
         self.errors = errors
 
     def __str__(self) -> str:
-        return "\n\n".join(str(error) for error in self.errors)
+        during = f"{self.during}:\n" if self.during else ""
+        return during + "\n\n".join(str(error) for error in self.errors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
-"""Rehearsed launches: checked and compiled, but not run.
+"""Rehearsed launches: checked and compiled, but not run; and launches left out altogether.
 
 A tuner compiles the kernels of a host function before it measures any of them, in many threads, perhaps on a machine without a
 GPU. It runs the function with its launches rehearsed: each passes its compiled kernel to a visitor and returns.
+
+An operator of PyTorch learns the shapes of its results by running its host function on tensors without memory, for which
+nothing can be checked or compiled: its launches return at once.
 """
 
 from __future__ import annotations
@@ -18,6 +21,11 @@ Visitor = Callable[[CompiledKernel], object]
 
 under_way = 0
 """Number of open rehearsals in this process. Launches test it first, since reading a context variable takes longer."""
+
+
+def leave_out(_: CompiledKernel) -> None:
+    """The visitor of launches that are left out: there is no compiled kernel to visit."""
+
 
 _lock = Lock()
 _visitor: Scoped[Visitor | None] = Scoped("weft.runtime.rehearsal")

@@ -19,6 +19,7 @@ from weft.errors.launch import NO_BENCHMARK_DEVICE
 from weft.errors.tune import ARGUMENT_TWICE, CAPTURING, CONFIGS_KIND, GRID_MISSING, NO_GRID
 from weft.locks import Lock, lazy
 from weft.plain import several
+from weft.runtime import rehearsal
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.dynamo import opaque
 from weft.runtime.foreign import refuse_others
@@ -126,6 +127,8 @@ class Autotuner(Referenced):
 
     def _run(self, grid: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         bound = self._bound(args, keywords)
+        if rehearsal.under_way and visitor() is rehearsal.leave_out:
+            return self._subject.call(grid, args, {**keywords, **self.configs[0].arguments})
         try:
             config = self._chosen.get(self._keys.quick(bound))
         except (KeyError, TypeError):

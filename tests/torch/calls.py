@@ -1,0 +1,50 @@
+"""A call of every operator of `weft.torch`, small and with odd sizes: what the tests of all operators run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+
+class Call(NamedTuple):
+    """Arguments of a call, and the same function of PyTorch. `grad` says whether gradients of all float arguments exist."""
+
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+    reference: Callable[..., Any] | None
+    grad: bool = True
+    tolerance: float = 1e-5
+
+
+def matmul(torch: ModuleType) -> Call:
+    a, b = torch.randn(17, 40), torch.randn(40, 24)
+    return Call((a, b), {}, torch.matmul, tolerance=3e-2)  # float32 operands are multiplied as tf32
+
+
+def matmul_out(torch: ModuleType) -> Call:
+    a, b = torch.randn(17, 40).bfloat16(), torch.randn(40, 24).bfloat16()
+    return Call((a, b, torch.empty(17, 24, dtype=torch.bfloat16)), {}, None, grad=False)
+
+
+def softmax(torch: ModuleType) -> Call:
+    return Call((torch.randn(3, 5, 37),), {}, lambda x: x.softmax(-1))
+
+
+def cumsum(torch: ModuleType) -> Call:
+    return Call((torch.randn(3, 129),), {}, lambda x: x.cumsum(-1))
+
+
+def topk(torch: ModuleType) -> Call:
+    return Call((torch.randn(4, 3, 33), 5), {"largest": False}, lambda x, k, largest: x.topk(k, largest=largest))
+
+
+CALLS: dict[str, Callable[[ModuleType], Call]] = {
+    "weft::matmul": matmul,
+    "weft::matmul_out": matmul_out,
+    "weft::softmax": softmax,
+    "weft::cumsum": cumsum,
+    "weft::topk": topk,
+}
+ELSEWHERE = {"weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it"}
+"""Operators without a call here, and where they are tested."""

@@ -1,0 +1,23 @@
+"""Operators of PyTorch: `operator` makes them of host functions that launch kernels, and the functions of `weft.kernels` are.
+
+    import weft.torch
+
+    y = weft.torch.softmax(x)             # or torch.ops.weft.softmax(x)
+    c = torch.compile(model, fullgraph=True)(x)
+
+    @weft.torch.operator("mylib::scale")
+    def scale(x: Tensor, factor: float) -> Tensor:
+        out = torch.empty_like(x)
+        kernel[grid](x, out, factor)
+        return out
+
+Nothing else of weft imports PyTorch. Each family of `weft.kernels` has a file here.
+"""
+
+from weft.torch.operators import OPERATORS, Operator, operator
+from weft.torch.products import matmul, matmul_out, matmul_scaled
+from weft.torch.rows import softmax
+from weft.torch.scan import cumsum
+from weft.torch.selection import topk
+
+__all__ = ["OPERATORS", "Operator", "cumsum", "matmul", "matmul_out", "matmul_scaled", "operator", "softmax", "topk"]

@@ -1,0 +1,102 @@
+"""Kernels of the dispatcher between a call and the host function: gradients, versions of written tensors, autocast.
+
+PyTorch's dispatcher calls the kernel of each key that the arguments have, from autograd down to the device. These are the ones
+in Python that an operator needs, with as little work as possible where nothing requires a gradient. Only names that
+`torch.library.custom_op` itself is built from are used here.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import operators as errors
+
+Kernel = Callable[..., Any]
+_CAST = ("float16", "bfloat16", "float32")
+"""Types that autocast converts. An fp8 operand has scales that go with its type."""
+
+
+def differentiable(overload: Any, info: Any) -> Kernel:
+    """The autograd kernel of an operator that writes to none of its arguments.
+
+    `info` has `_backward_fn` and `_setup_context_fn`, as PyTorch's function has it that makes the differentiable call."""
+    import torch
+
+    recorded: Kernel = torch._library.autograd.make_autograd_impl(overload, info)
+    below, redispatch = torch._C._after_autograd_keyset, overload.redispatch
+    enabled, wanted = torch.is_grad_enabled, torch._C._any_requires_grad
+
+    def kernel(keys: Any, *args: Any, **keywords: Any) -> Any:
+        if enabled() and wanted(*args):
+            return recorded(keys, *args, **keywords)
+        return redispatch(keys & below, *args, **keywords)
+
+    return kernel
+
+
+def mutating(overload: Any, name: str, written: Sequence[str]) -> Kernel:
+    """The kernel of an operator that writes to arguments: it refuses gradients, and counts versions up.
+
+    It serves two keys: autograd, and the one below, which is all that tensors have under `torch.inference_mode`."""
+    import torch
+
+    below, redispatch = torch._C._after_ADInplaceOrView_keyset, overload.redispatch
+    enabled, wanted = torch.is_grad_enabled, torch._C._any_requires_grad
+    names = tuple(argument.name for argument in overload._schema.arguments)
+    changed = torch.autograd.graph.increment_version
+
+    def kernel(keys: Any, *args: Any, **keywords: Any) -> Any:
+        if enabled() and wanted(*args, **keywords):
+            given = {**dict(zip(names, args, strict=False)), **keywords}
+            culprit = next(key for key, value in given.items() if wanted(value))
+            what = ", ".join(written)
+            raise fail(errors.MUTATED_GRADIENT, name=name, written=what, argument=culprit)
+        result = redispatch(keys & below, *args, **keywords)
+        for argument in tensors_of(names, args, keywords, written):
+            changed(argument)
+        return result
+
+    return kernel
+
+
+def tensors_of(
+    names: Sequence[str], args: Sequence[Any], keywords: Mapping[str, Any], chosen: Iterable[str]
+) -> Iterable[Any]:
+    """The tensors given for some parameters. The dispatcher leaves out arguments that are equal to their defaults."""
+    given = {**dict(zip(names, args, strict=False)), **keywords}
+    for name in chosen:
+        value = given.get(name)
+        if value is not None:
+            yield from value if isinstance(value, (list, tuple)) else (value,)
+
+
+def casting(overload: Any, device_type: str, dtype: Any, only: Iterable[str] | None) -> tuple[str, Kernel]:
+    """The dispatch key of autocast for a device, and its kernel: floats become `dtype`, or the type that autocast has."""
+    import torch
+
+    key = f"Autocast{torch._C._dispatch_key_for_device(device_type)}"
+    off = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    types = tuple(getattr(torch, name) for name in _CAST)
+    names = tuple(argument.name for argument in overload._schema.arguments)
+    chosen = frozenset(names if only is None else only)
+    fixed = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+
+    def kernel(_: Any, *args: Any, **keywords: Any) -> Any:
+        to = fixed or torch.get_autocast_dtype(device_type)
+
+        def cast(name: str, value: Any) -> Any:
+            if name not in chosen:
+                return value
+            if isinstance(value, (list, tuple)):
+                return [cast(name, item) for item in typing.cast("Sequence[Any]", value)]
+            floating = isinstance(value, torch.Tensor) and value.dtype in types and value.device.type == device_type
+            return value.to(to) if floating else value
+
+        with torch._C._ExcludeDispatchKeyGuard(off):
+            given = (cast(name, value) for name, value in zip(names, args, strict=False))
+            return overload(*given, **{name: cast(name, value) for name, value in keywords.items()})
+
+    return key, kernel
