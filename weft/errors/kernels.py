@@ -232,3 +232,48 @@ SOFTMAX_COLUMNS = row(
     "rows have {cols} elements, but the blocks of a cluster hold at most {most}",
     "compute longer rows in two passes, as softmax_online of examples/softmax.py does",
 )
+
+# Rows of a model: norms, losses, rotary embeddings, gates, sampling
+
+ROWS_ARRAY = row(
+    "kernels-rows-array",
+    LaunchError,
+    "{op} works on rows along the last axis, but {name} is {got}",
+    "pass an array of PyTorch, NumPy, CuPy or JAX with at least one dimension",
+)
+ROWS_DTYPE = row(
+    "kernels-rows-dtype",
+    LaunchError,
+    "{op} does not take {got} for {name}",
+    "convert it to one of {known}",
+)
+ROWS_STRIDES = row(
+    "kernels-rows-strides",
+    LaunchError,
+    "{op} reads rows of contiguous elements, at one distance from each other: {name} has shape {shape} and strides {strides}",
+    "pass a contiguous copy, as of x.contiguous() or np.ascontiguousarray(x), which reads and writes {nbytes} bytes in all",
+)
+ROWS_SHAPE = row(
+    "kernels-rows-shape",
+    LaunchError,
+    "{op}: {name} has shape {got}, but with {x} of shape {of} it must have {want}",
+    "pass an array of shape {want}",
+)
+ROWS_DEVICES = row(
+    "kernels-rows-devices",
+    LaunchError,
+    "{op}: {x} lies on {first}, {name} on {other}",
+    "move one of them; arrays of the host go to the simulator, arrays of a GPU to that GPU",
+)
+ROWS_COLUMNS = row(
+    "kernels-rows-columns",
+    LaunchError,
+    "{op}: rows have {cols} elements, which {blocks} blocks of a cluster do not hold",
+    "rows of at most {most} elements lie in a cluster of 16 blocks; split longer ones",
+)
+ROWS_PARAMETER = row(
+    "kernels-rows-parameter",
+    LaunchError,
+    "{op} got {name}={got}",
+    "give {rule}",
+)

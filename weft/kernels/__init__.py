@@ -1,5 +1,5 @@
-"""Ready-to-call kernels, written in weft: matmul on the tensor cores of Hopper and Blackwell, softmax by clusters, the top k of
-rows, prefix sums.
+"""Ready-to-call kernels, written in weft: matmul on the tensor cores of Hopper and Blackwell, the rows of a model (norms,
+softmax), the top k of rows, prefix sums.
 
     from weft.kernels import matmul
     c = matmul(a, b)                      # configuration chosen by shapes, strides and types
@@ -9,6 +9,7 @@ rows, prefix sums.
     values, indices = topk(x, 8)
     s = cumsum(x)                         # prefix sums along the last axis, in one pass
     y = softmax(x)                        # rows of up to 524,288 elements
+    y = rms_norm(x, weight)               # as layer_norm, with gradients, residuals and 8-bit outputs
 
 Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.specialised` (Hopper) or `tensor_memory` (Blackwell).
 """
@@ -17,6 +18,8 @@ from weft.kernels import schedulers
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.explanation import Explanation
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
+from weft.kernels.rows.norms import Normalised, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
+from weft.kernels.rows.plan import RowConfig
 from weft.kernels.rowwise import SoftmaxConfig, chosen_softmax, softmax
 from weft.kernels.scaled import compile_scaled, matmul_scaled
 from weft.kernels.scan import cumsum
@@ -24,6 +27,7 @@ from weft.kernels.schedulers import Schedule
 from weft.kernels.selection import topk
 
 __all__ = [
-    "ORDERS", "VARIANTS", "Explanation", "MatmulConfig", "Schedule", "SoftmaxConfig", "chosen_config", "chosen_softmax",
-    "compile_matmul", "compile_scaled", "cumsum", "matmul", "matmul_configs", "matmul_scaled", "schedulers", "softmax", "topk",
+    "ORDERS", "VARIANTS", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule", "SoftmaxConfig", "chosen_config",
+    "chosen_softmax", "compile_matmul", "compile_scaled", "cumsum", "layer_norm", "layer_norm_backward", "matmul",
+    "matmul_configs", "matmul_scaled", "rms_norm", "rms_norm_backward", "schedulers", "softmax", "topk",
 ]  # fmt: skip

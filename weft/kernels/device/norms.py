@@ -1,0 +1,177 @@
+"""RMSNorm and LayerNorm of rows: forward with residual addition and 8-bit outputs, and backward.
+
+Forward: rows are read once and held in registers, and a program has few of them. Backward: programs are persistent, and each
+adds up what its rows contribute to the gradients of weight and bias in registers; `add_programs` adds the programs' sums in a
+fixed order, so gradients repeat to the bit.
+"""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+from weft.kernels.device.rows import Rows
+from weft.kernels.rows.plan import RowPlan
+
+
+@jit
+def moments(rows, x, row, turn, CENTRED: gl.constexpr):
+    """Mean (0 if not CENTRED) and mean square distance from it, [lines] each.
+
+    Deviations are from the mean of what a block holds, so that large means cost no accuracy; the blocks' results are combined
+    as by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979)."""
+    plan: gl.constexpr = rows.plan
+    if not CENTRED:
+        square = rows.sum(x * x, turn) / rows.cols.to(gl.float32)
+        return gl.zeros_like(square), square
+    cols = rows.cols
+    if plan.blocks > 1:
+        first = gl.arange(0, plan.lines, gl.SliceLayout(1, plan.layout)) * plan.part
+        size = gl.clamp((rows.cols - first).to(gl.float32), 0.0, plan.part * 1.0)
+        own = gl.sum(x, axis=1) / gl.maximum(size, 1.0)
+    else:
+        own = gl.sum(x, axis=1) / cols.to(gl.float32)
+    away = x - own[:, None]
+    if not plan.whole:
+        away = gl.where(rows.column < rows.cols, away, 0.0)
+    square = gl.sum(away * away, axis=1)
+    if plan.blocks == 1:
+        return own, square / cols.to(gl.float32)
+    found = rows.exchanged(turn, (own, square))
+    sizes = gl.clamp(
+        (rows.cols - gl.arange(0, plan.blocks, found[0].layout) * plan.part).to(gl.float32), 0.0, plan.part * 1.0
+    )
+    mean = gl.sum(found[0] * sizes, axis=0) / cols.to(gl.float32)
+    off = found[0] - mean
+    square_all = gl.sum(found[1] + sizes * (off * off), axis=0) / cols.to(gl.float32)
+    return rows.lined(mean), rows.lined(square_all)
+
+
+@jit(do_not_specialize=["count", "cols", "x_stride", "residual_stride", "out_stride", "total_stride"])
+def normalise(
+    x: gl.tensor, residual: gl.tensor | None, weight: gl.tensor | None, bias: gl.tensor | None, out: gl.tensor,
+    total: gl.tensor | None, scales: gl.tensor | None, means: gl.tensor | None, rstds: gl.tensor | None, count: int,
+    cols: int, x_stride: int, residual_stride: int, out_stride: int, total_stride: int, eps: float,
+    CENTRED: gl.constexpr, LARGEST: gl.constexpr, plan: gl.constexpr[RowPlan],
+) -> None:  # fmt: skip
+    """`out` = (h - mean) / sqrt(variance + eps) * weight + bias, with h = x + residual, stored in `total`.
+
+    With `scales`, a row of `out` is divided by its scale, which makes its largest magnitude LARGEST. `means` and `rstds`
+    receive what the backward pass needs."""
+    rows = Rows.make(count, cols, plan)
+    ahead_x = rows.buffer(x)
+    ahead_residual = rows.buffer(residual) if residual is not None else None
+    row = rows.first()
+    rows.fetch(ahead_x, x, row, x_stride)
+    if residual is not None:
+        rows.fetch(ahead_residual, residual, row, residual_stride)
+    rows.commit()
+    rows.ready()
+    turn = 0
+    for row in range(rows.first(), count, rows.step()):
+        rows.arrived()
+        h = rows.take(ahead_x, x, row, x_stride).to(gl.float32)
+        if residual is not None:
+            h += rows.take(ahead_residual, residual, row, residual_stride).to(gl.float32)
+        rows.fetch(ahead_x, x, row + rows.step(), x_stride)
+        if residual is not None:
+            rows.fetch(ahead_residual, residual, row + rows.step(), residual_stride)
+        rows.commit()
+        if total is not None:
+            # What is normalised is what a reader of `total` sees.
+            rows.store(total, row, total_stride, h)
+            h = h.to(total.dtype.element_ty).to(gl.float32)
+        mean, square = moments(rows, h, row, turn, CENTRED)
+        turn += 1
+        rstd = gl.rsqrt(square + eps)
+        if means is not None:
+            rows.store_numbers(means, row, mean)
+        if rstds is not None:
+            rows.store_numbers(rstds, row, rstd)
+        if CENTRED:
+            h = h - mean[:, None]
+        y = h * rstd[:, None]
+        # Loaded here, and not with x, weight and bias take no registers during the reduction, so that more rows are in flight.
+        if weight is not None:
+            y = y * rows.load_shared(weight).to(gl.float32)
+        if bias is not None:
+            y = y + rows.load_shared(bias).to(gl.float32)
+        if scales is not None:
+            if CENTRED and not plan.whole:
+                magnitude = gl.where(rows.column < rows.cols, gl.abs(y), 0.0)
+            else:
+                magnitude = gl.abs(y)
+            peak = rows.max(magnitude, turn)
+            turn += 1
+            rows.store_numbers(scales, row, peak / LARGEST)
+            y = scaled(y, gl.where(peak > 0, LARGEST / peak, 0.0), out.dtype.element_ty)
+        rows.store(out, row, out_stride, y)
+
+
+@jit
+def scaled(y, factor, kind: gl.constexpr):
+    """Rows times their factors, rounded to integers if that is what is stored."""
+    y = y * factor[:, None]
+    if kind.is_floating():
+        return y
+    # 1.5 * 2**23 leaves no bits below the integer: the sum is rounded to nearest even.
+    return (y + 12582912.0) - 12582912.0
+
+
+@jit(do_not_specialize=["count", "cols", "grad_stride", "x_stride", "added_stride", "out_stride"])
+def normalise_backward(
+    grad: gl.tensor, x: gl.tensor, added: gl.tensor | None, weight: gl.tensor | None, means: gl.tensor | None, rstds: gl.tensor,
+    out: gl.tensor, weight_sums: gl.tensor | None, bias_sums: gl.tensor | None, count: int, cols: int, grad_stride: int,
+    x_stride: int, added_stride: int, out_stride: int, plan: gl.constexpr[RowPlan],
+) -> None:  # fmt: skip
+    """`out` = the gradient of x, plus `added`; `weight_sums` and `bias_sums` [programs, cols] receive each program's sums over
+    its rows."""
+    CENTRED: gl.constexpr = means is not None
+    rows = Rows.make(count, cols, plan)
+    ahead_grad, ahead_x = rows.buffer(grad), rows.buffer(x)
+    row = rows.first()
+    rows.fetch(ahead_grad, grad, row, grad_stride)
+    rows.fetch(ahead_x, x, row, x_stride)
+    if weight is not None:
+        weights = rows.vector(weight)
+    rows.commit()
+    if weight_sums is not None:
+        weight_sum = gl.zeros([plan.lines, plan.part], gl.float32, plan.layout)
+    if bias_sums is not None:
+        bias_sum = gl.zeros([plan.lines, plan.part], gl.float32, plan.layout)
+    rows.ready()
+    turn = 0
+    for row in range(rows.first(), count, rows.step()):
+        rstd = rows.load_numbers(rstds, row)
+        if CENTRED:
+            mean = rows.load_numbers(means, row)
+        rows.arrived()
+        g = rows.take(ahead_grad, grad, row, grad_stride).to(gl.float32)
+        h = rows.take(ahead_x, x, row, x_stride).to(gl.float32)
+        rows.fetch(ahead_grad, grad, row + rows.step(), grad_stride)
+        rows.fetch(ahead_x, x, row + rows.step(), x_stride)
+        rows.commit()
+        if CENTRED:
+            h = h - mean[:, None]
+        normal = h * rstd[:, None]
+        if bias_sums is not None:
+            bias_sum += g
+        if weight_sums is not None:
+            # Where there is no element g is 0.
+            weight_sum += g * normal
+        if weight is not None:
+            g = g * rows.element(weights).to(gl.float32)
+        if CENTRED:
+            along, level = rows.sums(g * normal, g, turn)
+            y = g - (level / cols.to(gl.float32))[:, None] - normal * (along / cols.to(gl.float32))[:, None]
+        else:
+            along = rows.sum(g * normal, turn)
+            y = g - normal * (along / cols.to(gl.float32))[:, None]
+        turn = turn + 1
+        y = y * rstd[:, None]
+        if added is not None:
+            y = y + rows.load(added, row, added_stride).to(gl.float32)
+        rows.store(out, row, out_stride, y)
+    if weight_sums is not None:
+        rows.store_columns(weight_sums, weight_sum)
+    if bias_sums is not None:
+        rows.store_columns(bias_sums, bias_sum)

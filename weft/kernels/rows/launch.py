@@ -1,0 +1,52 @@
+"""Launches of row kernels: how many programs, and sums over what programs leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import language as gl
+from weft.kernels.device.rows import add_programs
+from weft.kernels.machines import machine_of, multiprocessors_of, target_of
+from weft.kernels.memory import used_on
+from weft.kernels.rows.plan import RowConfig, RowPlan, power_of_two
+from weft.runtime.arguments import HOST
+
+ADDED = 256, 32
+"""Programs and columns that a program of `add_programs` adds up at a time."""
+_resident: dict[Any, int] = {}
+
+
+def groups_of(plan: RowPlan, rows: int) -> int:
+    """How many times a program takes rows, over all programs."""
+    return rows if plan.blocks > 1 else -(-rows // plan.lines)
+
+
+def persistent(
+    kernel: Any, given: tuple[Any, ...], options: dict[str, Any], plan: RowPlan, config: RowConfig, rows: int, device: int,
+    key: Any,
+) -> int:  # fmt: skip
+    """Programs of a persistent grid: as many as are resident, and none without rows. `key`: what distinguishes the kernel
+    compiled for these arguments from others of the plan."""
+    if config.programs:
+        return min(config.programs, groups_of(plan, rows))
+    found = _resident.get((plan, device, key))
+    if found is None:
+        found = _resident[plan, device, key] = _count(kernel, given, options, device)
+    return min(found, groups_of(plan, rows))
+
+
+def _count(kernel: Any, given: tuple[Any, ...], options: dict[str, Any], device: int) -> int:
+    count = multiprocessors_of(device, machine_of(target_of(device)))
+    if device == HOST:
+        return max(count // options["num_ctas"], 1)
+    compiled = kernel.warmup(*given, **options)
+    return compiled.active_clusters() if options["num_ctas"] > 1 else compiled.occupancy() * count
+
+
+def added(partial: Any, out: Any, programs: int, cols: int, stream: Any) -> None:
+    """`out` [cols] = the sums over the programs of `partial` [programs, cols], in a fixed order."""
+    lines, part = min(ADDED[0], max(power_of_two(programs), 8)), ADDED[1]
+    warps = max(lines // 16, 1)
+    layout = gl.BlockedLayout([1, 1], [1, 32], [warps, 1], [1, 0])
+    add_programs[-(-cols // part)](partial, out, programs, cols, lines, part, layout, num_warps=warps, stream=stream)
+    used_on(partial, stream)

@@ -1,0 +1,125 @@
+"""How rows lie over the threads of a program: the choice for a row length, and what a kernel is compiled for.
+
+A narrow row lies in a few lanes, so that a warp holds several; a wider one in one warp, in a block, or in the blocks of a
+cluster. A thread holds about 64 bytes of each array: four accesses of 16 bytes, all in flight before the first is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from weft import language as gl
+from weft.layout import WARP_SIZE
+
+CLUSTERS = (1, 2, 4, 8, 16)
+ACCESS_BYTES = 16
+EACH = 32
+"""Elements of a row in a thread's registers."""
+USUAL_WARPS, MOST_WARPS = 4, 32
+USUAL_PART, LONGEST_PART = 16384, 32768
+"""Columns of a block: as long as larger clusters exist, and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowConfig:
+    """How a row kernel divides rows: a row among `num_ctas` blocks of a cluster, each with `num_warps` warps, or several rows
+    to a program.
+
+    `each`: elements of a row that a thread holds, where rows are shorter than `num_warps` such warps. `programs`: how many
+    programs are launched; 0 chooses."""
+
+    num_ctas: int = 1
+    num_warps: int = USUAL_WARPS
+    each: int = EACH
+    programs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """`lines` rows of a program, or of a cluster one row in as many parts; `part` columns of a block, `vec` of them an access.
+
+    `whole`: these are all columns. `even`: programs have `lines` rows each, none less. `ahead`: the next rows are copied to
+    shared memory meanwhile. `numbers`: how many numbers of a row the blocks of a cluster exchange at a time. `down`: lanes and
+    warps that lie across rows."""
+
+    blocks: int
+    warps: int
+    lines: int
+    part: int
+    vec: int
+    whole: bool
+    even: bool
+    ahead: bool
+    numbers: int
+    down: tuple[int, int]
+
+    @property
+    def layout(self) -> Any:
+        """The rows in registers."""
+        lanes, warps = self.down
+        return gl.BlockedLayout(
+            [1, self.vec], [lanes, WARP_SIZE // lanes], [warps, self.warps // warps], [1, 0], cga_layout=self._spread
+        )
+
+    @property
+    def held(self) -> Any:
+        """The rows in shared memory."""
+        return gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=self._spread)
+
+    @property
+    def gathered(self) -> Any:
+        """The numbers of all blocks, in registers of each of them."""
+        return gl.BlockedLayout([1, self.numbers], [WARP_SIZE, 1], [self.warps, 1], [1, 0], cga_layout=self._copies)
+
+    @property
+    def sent(self) -> Any:
+        """The numbers of all blocks, in the shared memory of each of them."""
+        return gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=self._copies)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Launch options."""
+        return {"num_ctas": self.blocks, "num_warps": self.warps}
+
+    @property
+    def _spread(self) -> list[list[int]]:
+        return [[1 << bit, 0] for bit in range(self.blocks.bit_length() - 1)]
+
+    @property
+    def _copies(self) -> list[list[int]]:
+        return [[0, 0]] * (self.blocks.bit_length() - 1)
+
+
+def chosen_rows(cols: int, most: int = CLUSTERS[-1]) -> RowConfig:
+    """The configuration for rows of `cols` elements, with at most `most` blocks."""
+    blocks = next((blocks for blocks in CLUSTERS if cols <= blocks * USUAL_PART), CLUSTERS[-1])
+    blocks = min(blocks, most)
+    part = power_of_two(-(-cols // blocks))
+    return RowConfig(blocks, min(max(part // (WARP_SIZE * EACH), USUAL_WARPS), MOST_WARPS))
+
+
+@cache
+def plan_of(
+    config: RowConfig, rows: int, cols: int, vec: int, *, ahead: bool = False, numbers: int = 1, most: int = 1 << 30
+) -> RowPlan:
+    """The plan for `rows` rows of `cols` columns, `vec` elements an access; at most `most` elements of a block are held."""
+    blocks, warps = config.num_ctas, config.num_warps
+    part = max(power_of_two(-(-cols // blocks)), vec)
+    part = min(part, max(vec * WARP_SIZE * warps, power_of_two(most)))
+    across = min(max(part // (WARP_SIZE * config.each), 1), warps)
+    down = (1, 1)
+    if blocks == 1:
+        down = max(WARP_SIZE * vec // part, 1), warps // across
+    elif part < vec * WARP_SIZE * warps:
+        part = vec * WARP_SIZE * warps
+    held = max(part * down[0] * down[1] // (WARP_SIZE * warps), 1)
+    lines = blocks if blocks > 1 else down[0] * down[1] * max(config.each // held, 1)
+    lines = lines if blocks > 1 else min(lines, max(power_of_two(rows), down[0] * down[1]))
+    even = blocks > 1 or rows % lines == 0
+    return RowPlan(blocks, warps, lines, part, vec, part * blocks == cols, even, ahead, numbers, down)
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is at least this."""
+    return 1 << max(number - 1, 0).bit_length()
