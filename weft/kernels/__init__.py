@@ -27,7 +27,7 @@ from weft.kernels.schedulers import Schedule
 from weft.kernels.selection import topk
 
 __all__ = [
-    "ORDERS", "VARIANTS", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule", "SoftmaxConfig", "chosen_config",
-    "chosen_softmax", "compile_matmul", "compile_scaled", "cumsum", "layer_norm", "layer_norm_backward", "matmul",
-    "matmul_configs", "matmul_scaled", "rms_norm", "rms_norm_backward", "schedulers", "softmax", "topk",
+    "ORDERS", "VARIANTS", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule", "SoftmaxConfig",
+    "chosen_config", "chosen_softmax", "compile_matmul", "compile_scaled", "cumsum", "layer_norm", "layer_norm_backward",
+    "matmul", "matmul_configs", "matmul_scaled", "rms_norm", "rms_norm_backward", "schedulers", "softmax", "topk",
 ]  # fmt: skip
