@@ -17,7 +17,7 @@ from weft.ops import arith, control, memory, program, regs
 from weft.passes.lowered.assign_registers import assign_registers
 from weft.runtime.nvrtc import CompiledCuda, available, compile_cuda
 
-ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
+ARCHITECTURES = (pytest.param("sm_80", marks=pytest.mark.matrix), "sm_90a", "sm_100a")
 needs_nvrtc = pytest.mark.skipif(not available(), reason="needs NVRTC")
 
 

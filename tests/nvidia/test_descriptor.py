@@ -319,7 +319,8 @@ def test_a_known_map_is_what_a_fresh_one_would_be():
         assert (spec.dtype, desc.block_shape, desc.tensor_map.device) == (dtype.name, block, x.get_device())
 
 
-def test_the_table_keeps_no_array_alive_and_is_bounded():
+def test_the_table_keeps_no_array_alive_and_is_bounded(monkeypatch):
+    monkeypatch.setattr(hopper, "_KEPT", 32)
     x = FakeTensor(0x1000, shape=(64, 64))
     gone = weakref.ref(x)
     desc = TensorDescriptor.from_tensor(x, [8, 8], PLAIN)
