@@ -159,9 +159,28 @@ def _tune_arguments(parser: argparse.ArgumentParser) -> None:
         if name != "import":
             action.add_argument("--kernel", metavar="NAME", help="only those of kernels, or functions, of this name")
         action.add_argument("--no-color", action="store_true", help="plain text")
+    description = (
+        "Measure configurations of weft.kernels.matmul on the GPU for the shapes of a file, and store the fastest."
+    )
+    product = actions.add_parser("matmul", help=description, description=description)
+    product.add_argument(
+        "--shapes",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="a table with columns m,n,k,dtype, or JSON lines (.jsonl)",
+    )
+    product.add_argument(
+        "--candidates", type=_count, default=16, metavar="N", help="configurations for each shape (default: 16)"
+    )
+    product.add_argument("--no-color", action="store_true", help="plain text")
 
 
 def _tune(arguments: argparse.Namespace) -> int:
+    if arguments.action == "matmul":
+        from weft.kernels import tuning
+
+        return tuning.run(arguments.shapes, arguments.candidates, _console(arguments))
     from weft.tune import command
 
     return command.run(arguments, _console(arguments))

@@ -45,7 +45,7 @@ def do_bench(
     before each run; `prepare` is called before each run, outside of the measured time. Raises DeviceError
     (device-no-benchmark) without PyTorch and a GPU.
     """
-    torch = _torch()
+    torch = torch_with_cuda()
     flush = _flusher(torch)
 
     def ready() -> None:
@@ -85,7 +85,7 @@ def do_bench_cudagraph(
     The graph holds enough calls to fill about `rep` milliseconds, back to back and with a warm cache; it is replayed ten
     times. Arguments, result and errors are those of `do_bench`.
     """
-    torch = _torch()
+    torch = torch_with_cuda()
     with torch.cuda.stream(torch.cuda.Stream()):
         fn()
         estimate = _replay_time(torch, _capture(torch, fn, grad_to_none, _ESTIMATE_RUNS)) / _ESTIMATE_RUNS
@@ -179,7 +179,8 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
-def _torch() -> Any:
+def torch_with_cuda() -> Any:
+    """PyTorch, with a CUDA device. Raises DeviceError (device-no-benchmark)."""
     try:
         import torch
     except ImportError as error:

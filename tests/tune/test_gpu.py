@@ -8,7 +8,10 @@ import pytest
 import weft
 from weft import Config, tune
 from weft import language as gl
+from weft.cli import main
 from weft.errors import UserError
+from weft.kernels import chosen_config, matmul
+from weft.tune import clear_choices
 
 pytestmark = pytest.mark.gpu
 
@@ -173,3 +176,19 @@ def test_a_broken_context_is_not_blamed_on_the_rest(torch, arrays):
 
     assert measure.lost(torch.cuda.current_device()) == ""
     assert np.isfinite(measure.gpu_bench(5, 10)(lambda: arrays[1].zero_(), lambda: None))
+
+
+def test_products_are_tuned_from_a_file(torch, tmp_path, capsys):
+    (tmp_path / "shapes.csv").write_text(
+        "m,n,k,dtype,layout\n333,520,1000,bfloat16,NT\n4096,4096,4096,float8_e4m3fn,NT\n"
+    )
+    assert main(["tune", "matmul", "--shapes", str(tmp_path / "shapes.csv"), "--candidates", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "333x520x1000 bfloat16 NT", "4096x4096x4096 float8_e4m3fn NT",
+    ]  # fmt: skip
+    a = torch.randn((333, 1000), device="cuda", dtype=torch.bfloat16)
+    b = torch.randn((520, 1000), device="cuda", dtype=torch.bfloat16).T
+    assert chosen_config(a, b, explain=True).source == "measured"
+    torch.testing.assert_close(matmul(a, b).double(), a.double() @ b.double(), rtol=2e-2, atol=2e-1)
+    clear_choices("weft.kernels.matmul")

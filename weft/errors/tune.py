@@ -122,6 +122,13 @@ DAMAGED = row(
     "{path} is not a file of tuning choices: {reason}",
     "export it again with weft.tune.export_choices(path)",
 )
+SHAPES_LINE = row(
+    "tune-shapes-line",
+    TuningError,
+    "{path}:{line}: {reason}",
+    "write a table whose first line is m,n,k,dtype,out_dtype,layout,lda,ldb (the last five may be left out), such as "
+    "4096,4096,8192,float16 below m,n,k,dtype; or, in a .jsonl file, an object with these names in each line",
+)
 OTHER_VERSION = row(
     "tune-other-version",
     TuningError,

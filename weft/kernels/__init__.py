@@ -25,9 +25,11 @@ from weft.kernels.scaled import compile_scaled, matmul_scaled
 from weft.kernels.scan import cumsum
 from weft.kernels.schedulers import Schedule
 from weft.kernels.selection import topk
+from weft.kernels.tuning import tune_matmul
 
 __all__ = [
     "ORDERS", "VARIANTS", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule", "SoftmaxConfig",
     "chosen_config", "chosen_softmax", "compile_matmul", "compile_scaled", "cumsum", "layer_norm", "layer_norm_backward",
     "matmul", "matmul_configs", "matmul_scaled", "rms_norm", "rms_norm_backward", "schedulers", "softmax", "topk",
+    "tune_matmul",
 ]  # fmt: skip

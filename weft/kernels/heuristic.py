@@ -1,4 +1,5 @@
-"""The default configuration of a matmul: a row of the tuned table, else the fastest by the model of `weft.kernels.model`.
+"""The default configuration of a matmul: measured on this GPU, else a row of the tuned table, else the fastest by the model of
+`weft.kernels.model`.
 
 Candidates are the tile shapes that the operands' paths allow, times the numbers of splits of K, times the numbers of stages
 that fit. There are hundreds of them, so they are columns of numbers until one of them is chosen.
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.kernels import measured
 from weft.kernels.config import (
     LEAST_SHARED,
     LEAST_WIDTH,
@@ -43,25 +45,24 @@ LEAST_BLOCKS = 4
 @lru_cache(maxsize=4096)
 def choose(problem: Problem) -> MatmulConfig:
     """The configuration for a problem."""
-    found = _known(problem)
-    return ranked(problem, 1)[0] if found is None else found[1]
+    return measured.find(problem) or built_in(problem)[1]
+
+
+def built_in(problem: Problem) -> tuple[str, MatmulConfig]:
+    """The configuration without measurements on this GPU, and where it comes from: "table" or "model"."""
+    fast = problem.described and problem.machine is HOPPER and not (problem.slow_a or problem.slow_b)
+    found = tuned(problem.dtype, problem.m, problem.n, problem.k) if fast else None
+    return ("table", found) if found is not None and _fits(problem, found) else ("model", ranked(problem, 1)[0])
 
 
 def explain(problem: Problem) -> Explanation:
     """The choice for a problem, the model's best other configuration, and their modelled parts."""
-    found = _known(problem)
     best = ranked(problem, 2)
-    source, chosen = ("model", best[0]) if found is None else found
+    known = measured.find(problem)
+    source, chosen = built_in(problem) if known is None else ("measured", known)
     others = [config for config in best if config != chosen]
     runner_up = Modelled(others[0], cycles_of(problem, others[0])) if others else None
     return Explanation(problem, source, Modelled(chosen, cycles_of(problem, chosen)), runner_up)
-
-
-def _known(problem: Problem) -> tuple[str, MatmulConfig] | None:
-    """A measured choice and where it comes from; None where the model chooses."""
-    measured = problem.described and problem.machine is HOPPER and not (problem.slow_a or problem.slow_b)
-    found = tuned(problem.dtype, problem.m, problem.n, problem.k) if measured else None
-    return ("table", found) if found is not None and _fits(problem, found) else None
 
 
 def _fits(problem: Problem, config: MatmulConfig) -> bool:

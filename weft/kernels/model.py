@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.kernels.config import BARRIER_BYTES, PROGRAM_BYTES, PROGRAMS_BYTES, MatmulConfig
 from weft.kernels.machines import HOPPER, Machine
+from weft.runtime.arguments import HOST
 
 OUTSIDE = 2
 """What a row out of bounds takes TMA, in rows."""
@@ -36,7 +37,8 @@ class Problem:
 
     `programs` is the device's number of multiprocessors. `fast`: accumulators stay in the tensor core (no promotion). `slow_a`
     and `slow_b`: TMA reads the operand at half speed. `unit`: bytes per copy when warps copy the operands themselves.
-    `machine`: the GPU generation. `a_rows`, `b_rows`: shared memory holds the operand's blocks contiguous along its rows."""
+    `machine`: the GPU generation. `a_rows`, `b_rows`: shared memory holds the operand's blocks contiguous along its rows.
+    `device` is the GPU's ordinal, or `HOST`."""
 
     m: int
     n: int
@@ -53,6 +55,7 @@ class Problem:
     machine: Machine = HOPPER
     a_rows: bool = False
     b_rows: bool = False
+    device: int = HOST
 
     def stored_by(self, config: MatmulConfig) -> int:
         """Size of the elements that the kernel stores: partial results in split-K, otherwise the output's."""

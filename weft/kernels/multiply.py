@@ -132,12 +132,12 @@ def matmul_configs(
 def problem(a: Any, b: Any, out: Any = None, out_dtype: Any = None, fast: bool = True) -> Problem:
     """What the choice of a configuration for these arrays depends on. Raises what `matmul` raises."""
     left, right = matrix("a", a), matrix("b", b)
-    dtype = _checked(left, right, out, out_dtype)
+    dtype = checked(left, right, out, out_dtype)
     check_not_empty(left, right)
     return problem_of(left, right, dtype, fast)
 
 
-def _checked(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
+def checked(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
     """The output's type. Raises the errors of operands and output that do not match."""
     check_shapes(left, right)
     return type_of_output(left, right, out, out_dtype, types_of_output(left, right))
@@ -157,7 +157,15 @@ def problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool = True) -> Pr
     unit = min(form.unit for form in forms)
     by_rows = [form.contiguous == "rows" and left.itemsize in machine.transposable for form in forms]
     sizes = (left.itemsize, ITEMSIZE[dtype])
-    return Problem(m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit, machine, *by_rows)
+    return Problem(
+        m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit, machine, *by_rows, device=left.device
+    )
+
+
+def forget() -> None:
+    """Drop prepared products and choices, after a choice has been measured."""
+    _known.clear()
+    heuristic.choose.cache_clear()
 
 
 def _ready(
@@ -197,7 +205,7 @@ def _prepare(
     a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: Any, fast: bool, variant: Any, config: Any
 ) -> _Ready:
     left, right = matrix("a", a), matrix("b", b)
-    dtype = _checked(left, right, out, out_dtype)
+    dtype = checked(left, right, out, out_dtype)
     (m, k), n = left.shape, right.shape[1]
     given = None if out is None else matrix("out", out)
     spans = tuple(x.span() for x in (left, right, given) if x is not None)

@@ -68,14 +68,14 @@ class Store:
             return None
         alike = (
             choice
-            for choice in self._of(kernel, identity)
+            for choice in self.of(kernel, identity)
             if (choice.point.values, choice.point.dtypes, choice.point.arch) == (point.values, point.dtypes, point.arch)
         )
         return next(alike, None)
 
     def nearest(self, kernel: str, identity: str, point: Point) -> Choice | None:
         """The choice for the same dtypes and device whose key is nearest by `distance`."""
-        apart = [(distance(choice.point, point), choice) for choice in self._of(kernel, identity)]
+        apart = [(distance(choice.point, point), choice) for choice in self.of(kernel, identity)]
         best = min(apart, key=lambda found: found[0], default=None)
         return None if best is None or best[0] == float("inf") else best[1]
 
@@ -125,7 +125,15 @@ class Store:
         kernels = folder.folders(self.directory.joinpath(*_PLACES), _KERNEL)
         return sorted(Path(path) for kernel in kernels for path, _, _ in folder.plain_files(kernel, _NAME))
 
-    def _of(self, kernel: str, identity: str) -> Iterator[Choice]:
+    def has(self, kernel: str) -> bool:
+        """Whether choices for kernels of a name are stored, of any identity."""
+        if not self._usable():
+            return False
+        prefix = self._folder(kernel, "").name
+        return any(path.name.startswith(prefix) for path in folder.folders(self.directory.joinpath(*_PLACES), _KERNEL))
+
+    def of(self, kernel: str, identity: str) -> Iterator[Choice]:
+        """The choices for a kernel of this identity."""
         if not self._usable():
             return
         for path in sorted(path for path, _, _ in folder.plain_files(self._folder(kernel, identity), _NAME)):
