@@ -14,6 +14,9 @@ FUNCTIONAL = [name for name in CALLS if not weft.torch.OPERATORS[name].mutates_a
 
 @pytest.fixture
 def call(torch, request):
+    import torch._dynamo
+
+    torch._dynamo.reset()
     torch.manual_seed(0)
     return CALLS[request.param](torch)
 
@@ -69,3 +72,49 @@ def test_one_graph_with_its_backward(torch, name, call):
         result = run(*args)
         found.append([result, *torch.autograd.grad(result, [x for x in args if torch.is_tensor(x)])])
     torch.testing.assert_close(*found)
+
+
+@each(FUNCTIONAL)
+def test_shapes_that_change(torch, name, call):
+    """One graph serves other sizes of the first dimension: it is compiled with a symbolic size."""
+    operator = weft.torch.OPERATORS[name]
+    compiled = torch.compile(lambda *args: operator(*args, **call.keywords), backend="aot_eager", fullgraph=True)
+    torch._dynamo.mark_dynamic(call.args[0], 0)
+    first, *rest = call.args
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        torch.testing.assert_close(compiled(first, *rest), operator(first, *rest, **call.keywords))
+        torch.testing.assert_close(compiled(first[:2], *rest), operator(first[:2], *rest, **call.keywords))
+
+
+@each(FUNCTIONAL)
+def test_export(torch, name, call):
+    class Model(torch.nn.Module):
+        def forward(self, *args):
+            return weft.torch.OPERATORS[name](*args, **call.keywords)
+
+    program = torch.export.export(Model(), call.args)
+    namespace, _, short = name.partition("::")
+    called = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert getattr(getattr(torch.ops, namespace), short).default in called
+    torch.testing.assert_close(program.module()(*call.args), Model()(*call.args))
+
+
+@each(FUNCTIONAL)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_vmap(torch, name, call, dim):
+    def one(x):
+        return weft.torch.OPERATORS[name](x, *call.args[1:], **call.keywords)
+
+    many = torch.stack([call.args[0], -call.args[0]], dim)
+    want = [one(x) for x in many.unbind(dim)]
+    want = torch.stack(want) if torch.is_tensor(want[0]) else tuple(map(torch.stack, zip(*want, strict=True)))
+    # The tensor cores add up a tile in another order than a smaller one.
+    torch.testing.assert_close(torch.vmap(one, in_dims=dim)(many), want, atol=1e-5, rtol=1e-5)
+
+
+@each(FUNCTIONAL)
+def test_no_rows(torch, name, call):
+    first, *rest = call.args
+    got = values(torch, weft.torch.OPERATORS[name](first[:0], *rest, **call.keywords))
+    want = values(torch, call.reference(first[:0], *rest, **call.keywords))
+    assert [(x.shape, x.dtype) for x in got] == [(x.shape, x.dtype) for x in want]

@@ -146,17 +146,16 @@ class Operator(Generic[P, R]):
         def simulated(*args: Any, **keywords: Any) -> Any:
             return contract.checked(named, args, keywords)
 
-        if any("Tensor" in str(argument.type) for argument in self.overload._schema.arguments):
-            self._library.impl(self._short, _named(self.name, simulated), "CPU")
-            self._library.impl(self._short, named, "CUDA")
-        else:
-            self._library.impl(self._short, named, "CompositeExplicitAutograd")
+        takes_tensors = any("Tensor" in str(argument.type) for argument in self.overload._schema.arguments)
+        backends = {"CPU": _named(self.name, simulated), "CUDA": named} if takes_tensors else {}
+        for key, kernel in (backends or {"CompositeExplicitAutograd": named}).items():
+            self._library.impl(self._short, kernel, key)
         torch.library.register_fake(self.name, self._call_fake, lib=self._library)
         if self.mutates_args:
-            kernel = _named(self.name, mutating(self.overload, self.name, self.mutates_args))
+            kernel = _named(self.name, mutating(self.overload, self.name, self.mutates_args, backends))
             self._library.impl(self._short, kernel, "ADInplaceOrView", with_keyset=True)
         else:
-            kernel = differentiable(self.overload, self)
+            kernel = differentiable(self.overload, self, backends)
         self._library.impl(self._short, kernel, "Autograd", with_keyset=True)
 
     def _schema(self) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import kernels
 from weft.torch.operators import operator
-from weft.torch.shapes import over_leading
+from weft.torch.shapes import over_leading, rows_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 @operator("weft::topk")
 def topk(x: Tensor, k: int, *, largest: bool = True) -> tuple[Tensor, Tensor]:
     """`weft.kernels.topk` as an operator. The values are differentiable."""
-    return kernels.topk(x, k, largest=largest)
+    values, indices = kernels.topk(rows_of(x), k, largest=largest)
+    shape = (*x.shape[:-1], k)
+    return values.reshape(shape), indices.reshape(shape)
 
 
 @topk.register_fake

@@ -1,0 +1,117 @@
+"""Matrix products as operators: types, scales, strides, autocast, and Blackwell's block scales."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft.torch
+from weft.nvidia import scaled
+from weft.settings import using
+
+
+@pytest.fixture
+def operands(torch):
+    torch.manual_seed(0)
+    return torch.randn(17, 40).bfloat16(), torch.randn(40, 24).bfloat16()
+
+
+def test_types(torch, operands):
+    a, b = operands
+    assert weft.torch.matmul(a, b).dtype == torch.bfloat16
+    assert weft.torch.matmul(a, b, out_dtype=torch.float32).dtype == torch.float32
+    eight = weft.torch.matmul(a.to(torch.float8_e4m3fn), b.to(torch.float8_e5m2))
+    assert eight.dtype == torch.bfloat16
+    assert weft.torch.matmul(a.to(torch.int8), b.to(torch.int8)).dtype == torch.int32
+
+
+def test_strides(torch, operands):
+    a, b = operands
+    want = a.float() @ b.float()
+    for left in (a, a.t().contiguous().t(), torch.randn(34, 80).bfloat16()[::2, ::2].copy_(a)):
+        torch.testing.assert_close(weft.torch.matmul(left, b).float(), want, atol=0.05, rtol=0.02)
+
+
+def test_gradients_with_scales(torch, operands):
+    a, b = (x.float().requires_grad_() for x in operands)
+    rows, columns = torch.rand(17) + 0.5, torch.rand(24) + 0.5
+    weights = torch.randn(17, 24)
+    got = torch.autograd.grad((weft.torch.matmul(a, b, rows, columns) * weights).sum(), (a, b))
+    want = torch.autograd.grad((rows[:, None] * (a @ b) * columns * weights).sum(), (a, b))
+    torch.testing.assert_close(got, want, atol=0.1, rtol=0.02)
+    one = torch.tensor([3.0])
+    (got,) = torch.autograd.grad(weft.torch.matmul(a, b, one).sum(), a)
+    (want,) = torch.autograd.grad((3 * (a @ b)).sum(), a)
+    torch.testing.assert_close(got, want, atol=0.2, rtol=0.02)
+
+
+def test_gradients_in_the_type_of_each_operand(torch, operands):
+    a, b = (x.requires_grad_() for x in operands)
+    weft.torch.matmul(a, b, out_dtype=torch.float32).sum().backward()
+    assert (a.grad.dtype, b.grad.dtype) == (torch.bfloat16, torch.bfloat16)
+
+
+def test_a_gradient_of_a_gradient(torch, operands):
+    a, b = (x.float().requires_grad_() for x in operands)
+    (first,) = torch.autograd.grad(weft.torch.matmul(a, b).square().sum(), a, create_graph=True)
+    (got,) = torch.autograd.grad(first.sum(), a)
+    (first,) = torch.autograd.grad((a @ b).square().sum(), a, create_graph=True)
+    (want,) = torch.autograd.grad(first.sum(), a)
+    torch.testing.assert_close(got, want, atol=1.0, rtol=0.02)
+
+
+def test_no_gradient_of_fp8(torch, operands):
+    a, b = (x.to(torch.float8_e4m3fn) for x in operands)
+    with pytest.raises(weft.errors.LaunchError, match="no gradient for operands of float8_e4m3fn"):
+        weft.torch.matmul(a.requires_grad_(), b)
+
+
+def test_autocast_converts_operands_and_no_scales(torch, operands):
+    a, b = (x.float().requires_grad_() for x in operands)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = weft.torch.matmul(a, b, torch.ones(17))
+        assert got.dtype == torch.bfloat16
+        assert weft.torch.softmax(a).dtype == torch.float32
+        assert weft.torch.cumsum(operands[0]).dtype == torch.float32
+    got.sum().backward()
+    assert a.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dims", [(0, None), (None, 1), (0, 0), (1, 2)])
+def test_vmap(torch, dims):
+    shapes = [[3, 17, 40] if dims[0] is not None else [17, 40], [3, 40, 24] if dims[1] is not None else [40, 24]]
+    a, b = (torch.randn(shape).bfloat16() for shape in shapes)
+    a, b = (x if dim is None else x.movedim(0, dim) for x, dim in zip((a, b), dims, strict=True))
+    got = torch.vmap(weft.torch.matmul, in_dims=dims)(a, b)
+    torch.testing.assert_close(got, torch.vmap(torch.matmul, in_dims=dims)(a, b), atol=0.1, rtol=0.02)
+
+
+def test_vmap_with_scales(torch):
+    a, b, scale = torch.randn(3, 16, 32), torch.randn(32, 16), torch.rand(16)
+    got = torch.vmap(lambda x: weft.torch.matmul(x, b, scale))(a)
+    torch.testing.assert_close(got, scale[:, None] * (a @ b), atol=0.05, rtol=0.02)
+
+
+def test_block_scales(torch):
+    x, y = (np.random.default_rng(seed).standard_normal((128, 128), np.float32) for seed in (0, 1))
+    with using(target="sm_100a"):
+        first, second = (scaled.quantise(values, "mxfp8e4m3") for values in (x, y))
+        # PyTorch takes no array of ml_dtypes: the bytes are passed.
+        sides = [torch.from_numpy(q.elements.view(np.uint8)).view(torch.float8_e4m3fn) for q in (first, second)]
+        scales = [torch.from_numpy(np.ascontiguousarray(scaled.scale_blocks(q.scales))) for q in (first, second)]
+        args, keywords = (sides[0], sides[1].t(), *scales), {"format": "mxfp8"}
+        got = weft.torch.matmul_scaled(*args, **keywords)
+        # The other checks compute with the operands, which PyTorch does not for fp8.
+        checks = ("test_faketensor", "test_autograd_registration")
+        torch.library.opcheck(weft.torch.matmul_scaled.overload, args, keywords, test_utils=checks)
+        compiled = torch.compile(
+            lambda *a: weft.torch.matmul_scaled(*a, **keywords), backend="aot_eager", fullgraph=True
+        )
+        assert compiled(*args).equal(got)
+    error = (got.float() - torch.from_numpy(x @ y.T)).norm() / np.linalg.norm(x @ y.T)
+    assert error < 0.05
+
+
+def test_block_scales_need_blackwell(torch):
+    with pytest.raises(weft.errors.LaunchError, match="operator weft::matmul_scaled: block-scaled matmul needs"):
+        weft.torch.matmul_scaled(*(torch.ones(16, 16) for _ in range(4)), format="mxfp8")
