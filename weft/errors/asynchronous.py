@@ -46,6 +46,24 @@ COPY_CACHE = row(
 
 # mbarriers
 
+BARRIER_WORD = row(
+    "async-barrier-word",
+    CompilationError,
+    "{what} needs an mbarrier, a 64-bit integer in shared memory, but got {got}",
+    "write gl.stack_allocation[gl.uint64, gl.AddressSpace.SHARED](gl.row_major[1]())",
+)
+BARRIER_THREADS = row(
+    "async-barrier-threads",
+    CompilationError,
+    "{what} is for kernels of single threads, in which each thread arrives by itself, but this one is launched without block=",
+    "launch it as kernel[grid](..., block=128), or use the functions of mbarrier, which a whole block executes together",
+)
+BARRIER_STATE = row(
+    "async-barrier-state",
+    CompilationError,
+    "mbarrier_test_wait needs the state that mbarrier_arrive has returned, but got {got}",
+    "write state = gl.mbarrier_arrive(bar), and then while not gl.mbarrier_test_wait(bar, state): pass",
+)
 BARRIER_ARRAY = row(
     "async-barrier-array",
     CompilationError,

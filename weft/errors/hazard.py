@@ -338,7 +338,8 @@ BARRIER_FRESH = row(
     "hazard-barrier-not-initialised",
     BarrierNotInitialised,
     "program {program}: {partition} uses {name}, which was never initialised",
-    "call mbarrier.init(bar, count=...) before",
+    "call mbarrier.init(bar, count=...) before; in kernels of single threads gl.mbarrier_init(bar, count) by one of them, and "
+    "then gl.barrier()",
 )
 BARRIER_INVALIDATED = row(
     "hazard-barrier-invalidated",
@@ -356,7 +357,27 @@ BARRIER_REINITIALISED = row(
     "hazard-barrier-reinitialised",
     BarrierReinitialised,
     "program {program}: {name} is initialised although it is in use",
-    "initialise a barrier once, or call mbarrier.invalidate(bar) before initialising it again",
+    "initialise a barrier once, as one serves for any number of phases; or call mbarrier.invalidate(bar), or in one thread "
+    "gl.mbarrier_inval(bar), before initialising it again",
+)
+BARRIER_BY_MANY = row(
+    "hazard-barrier-by-many",
+    BarrierReinitialised,
+    "program {program}: {threads} threads {verb} {name} at once",
+    "let one thread do it, as in if gl.thread_idx.x == 0:, with a gl.barrier() after it",
+)
+BARRIER_STATE = row(
+    "hazard-barrier-state",
+    BarrierNotInitialised,
+    "program {program}: {thread} tests {name} for a state that no arrival on it returned",
+    "keep what gl.mbarrier_arrive(bar) returns, and pass that: while not gl.mbarrier_test_wait(bar, state): pass",
+)
+EARLY_ARRIVAL = row(
+    "hazard-barrier-early",
+    TooManyArrivals,
+    "program {program}: {thread} arrives at {name} although nothing tells it that phase {phase} is complete: the arrival may "
+    "count for that phase",
+    "wait for the phase before arriving for the next: while not gl.mbarrier_test_wait(bar, state): pass",
 )
 TOO_MANY_ARRIVALS = row(
     "hazard-too-many-arrivals",

@@ -199,6 +199,14 @@ from weft.language.thread import (
     warp_prefix_sum,
     warp_sum,
 )  # fmt: skip
+from weft.language.thread_barriers import (
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx_shared,
+    mbarrier_init,
+    mbarrier_inval,
+    mbarrier_test_wait,
+    mbarrier_test_wait_parity,
+)
 from weft.language.vector import SIMD
 from weft.language.vectorize import vectorize
 from weft.language.views import (
@@ -242,7 +250,8 @@ __all__ = [
     "copy_sram_to_dram", "copy_sram_to_local", "outer_product_acc",
     # Threads
     "block_rank_in_cluster", "cluster_arrive", "cluster_dim", "cluster_idx", "cluster_sync", "cluster_wait", "elect_one_sync",
-    "TensorCore",
+    "TensorCore", "mbarrier_arrive", "mbarrier_arrive_expect_tx_shared", "mbarrier_init", "mbarrier_inval",
+    "mbarrier_test_wait", "mbarrier_test_wait_parity",
     "SIMD", "WARP_SIZE", "async_copy_wait_all", "block", "block_dim", "block_idx", "global_idx", "grid_dim", "shuffle_down",
     "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "syncwarp", "thread_idx", "warp", "warp_broadcast", "warp_max",
     "warp_min", "warp_prefix_sum", "warp_sum", "vectorize",

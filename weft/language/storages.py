@@ -122,6 +122,10 @@ class KernelStorage:
         memory."""
         raise fail(errors.COPY, bytes=places.width * self.dtype.itemsize, source=source.space, target=self.space)
 
+    def pointer_to(self, offset: Index) -> Any:
+        """What `ptr` of a view is that begins at an element."""
+        return array_pointer(self, offset)
+
     def peer(self, rank: Index) -> Storage:
         """The same memory of another block of the cluster. Raises cluster-view unless it is shared."""
         raise fail(cluster_errors.VIEW, space=self.space)
@@ -166,6 +170,39 @@ class KernelStorage:
 
 
 @aggregate
+class array_pointer:
+    """A pointer into shared or local memory: `p[i]`, `p + i`, and views over it. It has no bounds but those of the memory."""
+
+    storage: Any
+    offset: Any
+
+    def __init__(self, storage: Any, offset: Any) -> None:
+        self.storage = storage
+        self.offset = offset
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.storage.dtype
+
+    def __add__(self, offset: Any) -> array_pointer:
+        return array_pointer(self.storage, self.offset + offset)
+
+    def unsafe_offset(self, offset: Any) -> array_pointer:
+        """`p + i`."""
+        return self + offset
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.storage.load(self.offset + index, _ONE, None)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.storage.store(self.offset + index, _ONE, value, None)
+
+
+_ONE = Places((0,))
+
+
+@aggregate
 class GlobalStorage(KernelStorage):
     """Global memory at a pointer."""
 
@@ -196,6 +233,10 @@ class GlobalStorage(KernelStorage):
         operands = (advance(self.pointer, base), data, predicate(mask, each.times), *strides_of(places))
         tables = {"offsets": (each.const, *each.factors), "registers": each.registers, "vec": each.vec}
         apply_many(memory.store_regs, operands, **tables)
+
+    def pointer_to(self, offset: Index) -> tensor:
+        """The pointer to an element."""
+        return self.address(offset)
 
     def address(self, offset: Index) -> tensor:
         """The pointer to an element."""
@@ -394,6 +435,8 @@ def open_memory(value: Any) -> Opened | None:
     """
     if isinstance(value, KernelStorage):
         return Opened(value)
+    if isinstance(value, array_pointer):
+        return Opened(value.storage, value.offset)
     if is_pointer(value):
         return Opened(GlobalStorage(value))
     if isinstance(value, shared_memory_descriptor):

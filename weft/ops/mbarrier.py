@@ -3,6 +3,8 @@
 A phase completes when its pending arrivals and its pending bytes are zero; the next phase begins at once. One elected thread of
 the partition executes `init`, `expect`, `arrive` and `invalidate`; all threads execute `wait`.
 
+In code written per thread, each thread that executes `init_at`, `arrive_at` or `probe` does so for itself.
+
 In a cluster several blocks may share the mbarrier of the first of them: that block initialises it and waits for it, and all of
 them arrive there.
 """
@@ -12,10 +14,10 @@ from __future__ import annotations
 from functools import cache
 
 from weft.ir.core import Attrs, Effect, Value
-from weft.ir.define import op
-from weft.ir.types import SharedType, int32
+from weft.ir.define import op, reads, writes
+from weft.ir.types import ScalarType, SharedType, Type, int1, int32, int64
 from weft.layout import MBarrierLayout
-from weft.ops.check import barrier, boolean, require, scalar
+from weft.ops.check import barrier, boolean, require, scalar, shared_array
 
 COUNT_LIMIT = (1 << 20) - 1
 """The largest number of arrivals, and of bytes, of a phase (PTX ISA, "Contents of the mbarrier object")."""
@@ -98,6 +100,46 @@ def wait(bar: Value, phase: Value, pred: Value | None, *deps: Value, shared_by: 
     barrier(bar)
     scalar(phase, int32)
     _predicate(pred)
+
+
+# Each thread for itself: the mbarrier is element `index` of an array of 64-bit integers.
+
+
+@op("mbarrier.init_at", effects=(writes("memory", "shared"),), verb="initialised")
+def init_at(memory: Value, index: Value, count: int) -> None:
+    """As `init`, by the thread that executes it."""
+    _word(memory, index)
+    require(1 <= count <= COUNT_LIMIT, "a barrier counts 1 to {} arrivals", COUNT_LIMIT)
+
+
+@op("mbarrier.invalidate_at", effects=(writes("memory", "shared"),), verb="invalidated")
+def invalidate_at(memory: Value, index: Value) -> None:
+    """As `invalidate`, by the thread that executes it."""
+    _word(memory, index)
+
+
+@op("mbarrier.arrive_at", effects=(reads("memory", "shared"), writes("memory", "shared")), scope="thread")
+def arrive_at(memory: Value, index: Value, bytes: int = -1) -> Type:
+    """One arrival of each thread, which releases the thread's accesses; `bytes` from 0 on are added to the pending bytes of the
+    phase before (PTX mbarrier.arrive.expect_tx). Returns the state, an opaque number that tells the phase."""
+    _word(memory, index)
+    require(-1 <= bytes <= COUNT_LIMIT, "a phase counts up to {} bytes", COUNT_LIMIT)
+    return ScalarType(int64)
+
+
+@op("mbarrier.probe", effects=(reads("memory", "shared"), writes("memory", "shared")), scope="thread")
+def probe(memory: Value, index: Value, phase: Value, parity: bool = False) -> Type:
+    """Whether a phase is complete: that of a state which `arrive_at` returned, or with `parity` that of parity `phase` (PTX
+    mbarrier.test_wait). A thread that learns so acquires what the arrivals of the phase released."""
+    _word(memory, index)
+    scalar(phase, int32 if parity else int64)
+    return ScalarType(int1)
+
+
+def _word(memory: Value, index: Value) -> None:
+    t = shared_array(memory)
+    require(t.element.is_int() and t.element.bits == 64, "an mbarrier is a 64-bit integer: {}", t)
+    scalar(index, int32)
 
 
 def blocks_sharing(bar: Value) -> int:

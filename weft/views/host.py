@@ -100,6 +100,10 @@ class ArrayStorage:
         """The address of an element."""
         return self.pointer + offset * self.dtype.itemsize
 
+    def pointer_to(self, offset: Index) -> int:
+        """The address of an element."""
+        return self.address(offset)
+
 
 class DeviceStorage(ArrayStorage):
     """GPU memory, whose elements only kernels access."""

@@ -116,6 +116,10 @@ class Storage(Protocol):
         """The pointer to an element: an int on the host, a pointer in a kernel."""
         ...
 
+    def pointer_to(self, offset: Index) -> Any:
+        """What `ptr` of a view is that begins at an element; unlike `address`, in any memory."""
+        ...
+
     def peer(self, rank: Index) -> Storage:
         """The same memory of another block of the cluster."""
         ...

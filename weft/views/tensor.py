@@ -116,7 +116,7 @@ class LayoutTensor(ViewData):
     @property
     def ptr(self) -> Any:
         """The address of its first element: an int on the host, a pointer in a kernel."""
-        return self.storage.address(self.offset)
+        return self.storage.pointer_to(self.offset)
 
     def peer(self, rank: Index) -> Self:
         """The same view of the shared memory of the block of this rank (distributed shared memory), in a kernel launched with

@@ -321,3 +321,87 @@ plant(
     told_too_early, "hazard-global-race", grid=2, block=64,
     launch=views(64, (NUMBERS[:64] + NUMBERS[64:])[::-1], NUMBERS, np.zeros((2, 64), np.int32), np.zeros(1, np.int32)),
 )  # fmt: skip
+
+
+# mbarriers at which each thread arrives by itself
+
+
+@weft.jit
+def asks_once(out, x, FIXED: gl.constexpr):
+    tile = gl.stack_allocation[gl.int32, SHARED](gl.row_major[128]())
+    bar = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[1]())
+    i = gl.thread_idx.x
+    if i == 0:
+        gl.mbarrier_init(bar.ptr, 128)
+    gl.barrier()
+    tile[i] = x[i]  # EARLIER
+    state = gl.mbarrier_arrive(bar.ptr)
+    # BUG: the test does not wait: if it says no, another thread's number may not be there yet.
+    complete = gl.mbarrier_test_wait(bar.ptr, state)
+    while FIXED and not complete:
+        complete = gl.mbarrier_test_wait(bar.ptr, state)
+    out[i] = tile[127 - i]  # HERE
+
+
+plant(asks_once, "hazard-threads-race", launch=views(128, NUMBERS[::-1].copy(), NUMBERS), block=128)
+
+
+@weft.jit
+def initialises_each_round(out, x, FIXED: gl.constexpr):
+    tile = gl.stack_allocation[gl.int32, SHARED](gl.row_major[2, 128]())
+    bar = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[1]())
+    i = gl.thread_idx.x
+    value = x[i]
+    if i == 0:
+        gl.mbarrier_init(bar.ptr, 128)
+    gl.barrier()
+    for k in gl.static_range(2):
+        tile[k, i] = value
+        state = gl.mbarrier_arrive(bar.ptr)
+        while not gl.mbarrier_test_wait(bar.ptr, state):  # EARLIER
+            pass
+        # BUG: other threads may still test the barrier, and would wait for its new first phase. It serves for all rounds.
+        if not FIXED and i == 0:
+            gl.mbarrier_inval(bar.ptr)  # HERE
+            gl.mbarrier_init(bar.ptr, 128)
+        if not FIXED:
+            gl.barrier()
+        value = tile[k, (i + 1) % 128]
+    out[i] = value
+
+
+plant(initialises_each_round, "hazard-threads-race", launch=views(128, np.roll(NUMBERS, -2), NUMBERS), block=128)
+
+
+@weft.jit
+def overtakes_the_consumers(out, x, FIXED: gl.constexpr):
+    tile = gl.stack_allocation[gl.int32, SHARED](gl.row_major[32]())
+    full = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[1]())
+    empty = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[1]())
+    i = gl.thread_idx.x
+    if i == 0:
+        gl.mbarrier_init(full.ptr, 32)
+        gl.mbarrier_init(empty.ptr, 96)
+    gl.barrier()
+    if i < 32:
+        for k in range(4):
+            while not gl.mbarrier_test_wait_parity(empty, (k + 1) % 2):
+                pass
+            tile[i] = x[32 * k + i]  # HERE
+            _ = gl.mbarrier_arrive(full)
+    else:
+        total = 0
+        for k in range(4):
+            while not gl.mbarrier_test_wait_parity(full, k % 2):
+                pass
+            # BUG: the buffer is said to be free before it is read.
+            if not FIXED:
+                _ = gl.mbarrier_arrive(empty)
+            total += tile[i % 32]  # EARLIER, HERE
+            if FIXED:
+                _ = gl.mbarrier_arrive(empty)
+        out[i - 32] = total
+
+
+SUMS = np.tile(NUMBERS.reshape(4, 32).sum(0), 3)
+plant(overtakes_the_consumers, "hazard-threads-race", launch=views(96, SUMS, NUMBERS), block=128)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.cuda.emitter import Emitter, Repeated, elects, emits
 from weft.cuda.rules.program import program_index
+from weft.cuda.rules.thread import element_address
 from weft.cuda.text.polls import PATIENCE
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Inline
@@ -62,6 +63,22 @@ _PIECES = {
         '    "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\\nselp.u32 %0, 1, 0, p;\\n}"\n'
         '    : "=r"(done) : "r"(bar), "r"(parity) : "memory"); return done != 0; }'
     ),
+    "mbar_arrive_own": Piece(
+        "DEV i64 mbar_arrive_own(u32 bar) {\n"
+        '  i64 state; asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(bar) : "memory");\n'
+        "  return state; }"
+    ),
+    "mbar_expect_own": Piece(
+        "DEV i64 mbar_expect_own(u32 bar, u32 bytes) {\n"
+        '  i64 state; asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 %0, [%1], %2;"\n'
+        '    : "=l"(state) : "r"(bar), "r"(bytes) : "memory"); return state; }'
+    ),
+    "mbar_test_state": Piece(
+        "DEV bool mbar_test_state(u32 bar, i64 state) {\n"
+        '  u32 done; asm volatile("{\\n.reg .pred p;\\n"\n'
+        '    "mbarrier.test_wait.shared.b64 p, [%1], %2;\\nselp.u32 %0, 1, 0, p;\\n}"\n'
+        '    : "=r"(done) : "r"(bar), "l"(state) : "memory"); return done != 0; }'
+    ),
     "mbar_poll": Piece(
         'DEV void mbar_poll(u32 bar, u32 parity) {\n  while (!mbar_test_wait(bar, parity)) asm volatile("nanosleep.u32 20;"); }'
     ),
@@ -98,8 +115,12 @@ def _publishes_global(e: Emitter) -> bool:
 
 
 def _call(e: Emitter, name: str, *arguments: str) -> str:
-    """A call of a function of this family."""
-    return f"{e.pieces.define(name, _PIECES[name])}({', '.join(arguments)});"
+    """A call of a function of this family, as a statement."""
+    return f"{_called(e, name, *arguments)};"
+
+
+def _called(e: Emitter, name: str, *arguments: str) -> str:
+    return f"{e.pieces.define(name, _PIECES[name])}({', '.join(arguments)})"
 
 
 def _bar(e: Emitter, op: Op) -> str:
@@ -194,6 +215,40 @@ def _wait_for(e: Emitter, op: Op, head: str, bar: Value, phase: Value) -> None:
     )
     name, number = _barrier_name(e, bar)
     e.out.line(f"{head}mbar_wait_watched({e.at(bar)}, {e.at(phase)}, {string(_report(op, name))}, {number});")
+
+
+def _own(e: Emitter, op: Op) -> str:
+    """The address of the mbarrier of each thread."""
+    memory, index = op.operands[:2]
+    assert memory is not None and index is not None
+    return element_address(e, memory, index)
+
+
+@emits(mbarrier.init_at)
+def _init_at(e: Emitter, op: Op) -> None:
+    e.out.line(_call(e, "mbar_init", _own(e, op), str(op.attrs["count"])))
+    if e.target.has_mbarrier_tx:
+        e.out.line(_call(e, "fence_mbar_init"))
+
+
+@emits(mbarrier.invalidate_at)
+def _invalidate_at(e: Emitter, op: Op) -> None:
+    e.out.line(_call(e, "mbar_invalidate", _own(e, op)))
+
+
+@emits(mbarrier.arrive_at)
+def _arrive_at(e: Emitter, op: Op) -> None:
+    number = int(op.attrs["bytes"])
+    name, more = ("mbar_arrive_own", ()) if number < 0 else ("mbar_expect_own", (str(number),))
+    e.call_for(op.result, _called(e, name, _own(e, op), *more))
+
+
+@emits(mbarrier.probe)
+def _test_wait(e: Emitter, op: Op) -> None:
+    phase = op.operands[2]
+    assert phase is not None
+    name = "mbar_test_wait" if op.attrs["parity"] else "mbar_test_state"
+    e.define(op.result, _called(e, name, _own(e, op), e.at(phase)))
 
 
 def _barrier_name(e: Emitter, bar: Value) -> tuple[str, str]:

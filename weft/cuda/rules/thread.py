@@ -75,6 +75,11 @@ def _address(e: Emitter, memory: Value, index: Value, offsets: IndexTable, acces
     return " + ".join(terms + ([] if offset == "0" else [offset]))
 
 
+def element_address(e: Emitter, memory: Value, index: Value) -> str:
+    """The address of one element of a shared array."""
+    return _address(e, memory, index, (0,), 0)
+
+
 def _texts(e: Emitter, op: Op, mask: Value | None, index: Index) -> tuple[str, str | None]:
     """Address and predicate of an access."""
     memory, first = op.operands[:2]

@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from weft.errors import Hazard, Loc, Row, fail, hazard
 from weft.ir.core import Op
+from weft.sim.machine.data import Array, where
 from weft.sim.memory.clocks import Clock, Counts, Released, join
 
 
@@ -33,13 +36,31 @@ class Agent:
             move()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """A wait for a phase, finished or not: the waiting task, the event number of the wait, and the operation."""
+    """A wait for a phase, finished or not: the waiting task, the event number of the wait, the operation, and the threads
+    (None: all of the task's together)."""
 
     slot: int
     position: int
     op: Op
+    threads: Array | None = None
+
+    def seen_by(self, clock: Released) -> bool:
+        """Whether the wait precedes in time what has released a clock."""
+        if clock.before.get(self.slot, 0) > self.position:
+            return True
+        counts = clock.threads.get(self.slot)
+        return counts is not None and self.threads is not None and bool((counts[self.threads] > self.position).all())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThreadArrivals:
+    """Arrivals by threads (a mask) of a task for themselves, and the number of that event."""
+
+    slot: int
+    position: int
+    threads: Array
 
 
 def _waiters() -> dict[int, list[Waiter]]:
@@ -84,6 +105,11 @@ class Barrier:
     # those that waited for agents.
     events: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     completing: dict[int, list[tuple[int, int]]] = field(default_factory=dict[int, list[tuple[int, int]]])
+    # Arrivals of threads by themselves: those of the current phase, and of the last one.
+    own: list[ThreadArrivals] = field(default_factory=list[ThreadArrivals])
+    own_before: list[ThreadArrivals] = field(default_factory=list[ThreadArrivals])
+    # By phase and task, the threads whose probe has found it incomplete.
+    probed: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])
 
     def __post_init__(self) -> None:
         self.pending = self.count
@@ -124,6 +150,67 @@ class Barrier:
         self._check_bytes(op)
         if not self.flights:
             self.settle()
+
+    def arrive_each(self, op: Op, clock: Clock, threads: Array, size: int, named: Callable[[int], str]) -> int:
+        """One arrival of each of these threads, a mask, for itself, each with `size` more bytes if that is not negative.
+        Returns the number of the phase. Raises EarlyArrival, TooManyArrivals, TransactionBytes, PhaseAliasing."""
+        count, position = int(threads.sum()), clock.tick()
+        phase = self.completed
+        self._check_arrivals(op, clock, count)
+        self._check_early(op, clock, threads, named)
+        self.expected += max(size, 0) * count
+        self.own.append(ThreadArrivals(clock.slot, position, threads))
+        self.arrive(op, clock, count, clock.release_by(threads))
+        return phase
+
+    def _check_early(self, op: Op, clock: Clock, threads: Array, named: Callable[[int], str]) -> None:
+        """Threads that arrive for a phase must know that the one before is complete, or their arrivals may count for it."""
+        early = threads & (clock.counts_of(self.component, threads) < self.completed)
+        if not early.any() or not self.own_before:
+            return
+        for arrival in self.own_before:
+            if clock.known.get(arrival.slot, 0) > arrival.position:
+                continue
+            numbers = np.flatnonzero(arrival.threads)
+            for thread in np.flatnonzero(early).tolist():
+                others = numbers[numbers != thread] if arrival.slot == clock.slot else numbers
+                if not clock.orders_threads(arrival.slot, others, thread, arrival.position).all():
+                    raise self._report(
+                        hazard.EARLY_ARRIVAL, op, (self.earlier or [self.op])[-1], "the phase before has an arrival here",
+                        phase=self.completed - 1, thread=named(thread), slot=clock.slot,
+                    )  # fmt: skip
+
+    def phases_of(self, clock: Clock, parity: Array, threads: Array) -> Array:
+        """The phase that each of these threads, a mask, means by a parity: the last that it knows, or the next one."""
+        known = clock.counts_of(self.component, threads)
+        return where((known - 1) % 2 == parity, known - 1, known)
+
+    def probe(self, op: Op, clock: Clock, phase: int, threads: Array) -> Array:
+        """Whether each of these threads, a mask, finds a phase complete, from which it then acquires. Raises PhaseAliasing.
+
+        A probe that nothing orders after the phase may come too early, so the first one of a thread fails."""
+        if self.completed > phase + 1:
+            raise self._report(
+                hazard.PHASE_ALIASING, op, (self.earlier or [self.op])[-1], f"phase {self.completed - 1} was completed here",
+                slot=clock.slot, done=self.completed - 1, phase=_phase(phase),
+            )  # fmt: skip
+        if not self.passed(phase):
+            self._probed(clock, phase, threads)
+            return np.zeros_like(threads)
+        known = threads & (clock.counts_of(self.component, threads) > phase)
+        again = threads & self.probed.get((phase, clock.slot), np.zeros_like(threads))
+        self._probed(clock, phase, threads & ~known)
+        found = known | again
+        if (again & ~known).any():
+            self.waiters.setdefault(phase, []).append(Waiter(clock.slot, clock.tick(), op, again & ~known))
+            clock.acquire_by(found, self.published)
+            clock.acquire_by(found, Released({self.component: phase + 1}))
+        return found
+
+    def _probed(self, clock: Clock, phase: int, threads: Array) -> None:
+        if threads.any():
+            before = self.probed.get((phase, clock.slot))
+            self.probed[phase, clock.slot] = threads if before is None else threads | before
 
     def arrive_later(self, op: Op, clock: Clock, count: int, copies: Counts, agent: Agent) -> None:
         """`cp.async.mbarrier.arrive`: each thread of a task arrives once its cp.async copies so far (`copies`) are complete.
@@ -208,7 +295,7 @@ class Barrier:
         for agent in self.flights:
             agent.finish()
         for waiter in self.waiters.pop(self.completed - 1, ()):
-            if self.clock.before.get(waiter.slot, 0) <= waiter.position:
+            if not waiter.seen_by(self.clock):
                 raise self._report(
                     hazard.PHASE_ALIASING, waiter.op, self.arrivals[-1], f"phase {self.completed} is completed here",
                     slot=waiter.slot, done=self.completed, phase=_phase(self.completed - 1),
@@ -222,6 +309,8 @@ class Barrier:
         self.completing.pop(self.completed - _PHASES_KEPT, None)
         self.events = []
         self.flights, self.added, self.earlier, self.arrivals = [], [], self.arrivals, []
+        self.own, self.own_before = [], self.own
+        self.probed = {at: threads for at, threads in self.probed.items() if at[0] >= self.completed}
         self.pending, self.expected, self.brought = self.count, 0, 0
         self.completed += 1
 

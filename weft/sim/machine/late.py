@@ -17,6 +17,7 @@ from weft.ir.core import Op
 from weft.sim.machine.machine import Machine
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.machine.wait import MemoryWait
+from weft.sim.memory.heap import HeapAccess
 
 RULE = "waits-for-later-program"
 TICKET = (
@@ -32,7 +33,7 @@ def advise(task: Task, op: Op, since: int | None) -> None:
     """A wait of a task has ended, which began when `since` programs had started (None: it did not have to wait). Advise if the
     value that ended it came from a program that had not."""
     races, access = task.machine.races, task.last_read
-    if since is None or races is None or access is None:
+    if since is None or races is None or not isinstance(access, HeapAccess):
         return
     found = races.writer_since(task, access, since)
     if found is None:

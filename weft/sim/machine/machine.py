@@ -12,7 +12,7 @@ from weft.analysis.steering import NOTHING, steering_of
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import SharedArrayType, SharedType
 from weft.layout import WARP_SIZE
-from weft.ops import control
+from weft.ops import control, mbarrier
 from weft.sim.machine.agents import Schedule
 from weft.sim.machine.code import Code, compile_region
 from weft.sim.machine.findings import Findings
@@ -31,8 +31,8 @@ class Machine:
     """The state that all blocks of one launch share."""
 
     __slots__ = (
-        "_codes", "apart", "blocks", "dependence", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names",
-        "output", "pending", "plain", "races", "random", "report", "schedule", "seed", "started", "steering", "target",
+        "_codes", "apart", "blocks", "dependence", "found", "func", "granule", "grid", "hazards", "heap", "idle", "meets",
+        "names", "output", "pending", "plain", "races", "random", "report", "schedule", "seed", "started", "steering", "target",
         "tasks", "threads", "two_ctas", "uninitialized",
     )  # fmt: skip
 
@@ -76,6 +76,8 @@ class Machine:
         self.two_ctas = func.attrs.two_ctas
         # True if there is one task, and only threads and their cp.async copies access shared memory: a barrier orders all.
         self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
+        # True if threads arrive at mbarriers by themselves, so that some of them may know of accesses that others do not.
+        self.meets = mbarrier.arrive_at in func.body.kinds
         self.names = Naming(func)
         self.steering = steering_of(func) if hazards else NOTHING
         self.dependence = dependence or Dependence()

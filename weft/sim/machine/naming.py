@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import TileType
-from weft.ops import async_copy, memory, thread
+from weft.ops import async_copy, mbarrier, memory, thread
 
 BY_REGISTER = (memory.load_regs, memory.store_regs, memory.atomic_regs, memory.atomic_cas_regs, memory.poll_regs)
+BY_THREAD = (mbarrier.init_at, mbarrier.invalidate_at, mbarrier.arrive_at, mbarrier.probe)
 
 
 class Naming:
@@ -39,7 +40,7 @@ class Naming:
 
     def by_threads(self, op: Op) -> bool:
         """True if the author wrote an operation per thread; False if it belongs to a tile operation."""
-        if op.kind.family == "thread":
+        if op.kind.family == "thread" or op.kind in BY_THREAD:
             return True
         alike = op.kind in BY_REGISTER or op.kind is async_copy.copy
         return alike and (self._block is not None or not self._lowered)

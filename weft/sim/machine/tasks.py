@@ -28,7 +28,7 @@ from weft.sim.machine.hardware import own_part_of, part_of
 from weft.sim.machine.machine import Machine
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.pending import Response
-from weft.sim.machine.wait import Run, Wait
+from weft.sim.machine.wait import Polled, Run, Wait
 from weft.sim.memory.clocks import Clock, Released
 from weft.sim.memory.events import Event, EventMode
 from weft.sim.memory.heap import HeapAccess, Made
@@ -130,7 +130,7 @@ class Block:
         machine, tensor = self.machine, space is TENSOR
         return Shadow(
             self.pid, machine.tasks, machine.blocks, self.rank, machine.plain and not tensor, machine.names, machine.found,
-            TENSOR_ORDERING if tensor else SHARED_ORDERING, self.cluster.pipes if tensor else (),
+            TENSOR_ORDERING if tensor else SHARED_ORDERING, self.cluster.pipes if tensor else (), machine.meets,
         )  # fmt: skip
 
     def _known(self, space: Space) -> Shadow | None:
@@ -268,7 +268,8 @@ class Task:
         self.env: dict[Value, Data] = {}
         self.active: Array | None = None
         self.reads = 0
-        self.last_read: HeapAccess | None = None
+        # What a loop that polls has read last.
+        self.last_read: HeapAccess | Polled | None = None
         self.run: Run | None = None
         self.wait: Wait | None = None
         # The task's number across the launch.

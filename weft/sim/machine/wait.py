@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -60,6 +60,14 @@ class Wait:
     def starved(self) -> UserError | None:
         """A more specific error than a deadlock, or None."""
         return None
+
+
+class Polled(Protocol):
+    """What a loop polls other than global memory."""
+
+    def wait(self, loc: Loc | None, stuck: bool) -> Wait:
+        """What a task waits for whose loop repeats the read; with `stuck` it can continue only after a change."""
+        ...
 
 
 Run: TypeAlias = Generator[Wait, None, tuple[Data, ...]]

@@ -9,7 +9,8 @@ event is identified by its component and its number there, `value`. It happens b
 (`cp.async.wait_group` is per thread), `elected` for the elected thread about its bulk groups (`cp.async.bulk.wait_group`). A
 barrier of the partition merges all of these and the task's own events into `known`. `fenced` counts the generic-proxy events
 that a proxy fence has made visible to the async proxy; `own_fenced` counts those that each thread has fenced for itself.
-`warps` holds what the threads of each warp know in addition, from barriers of that warp (`bar.warp.sync`).
+`warps` holds what the threads of each warp know in addition, from barriers of that warp (`bar.warp.sync`), and `links` what
+single threads know, from mbarriers at which each arrives and waits by itself.
 
 `proxied` counts the events that a proxy fence of global memory has followed, `own_proxied` those of each thread that it has
 fenced for itself, by thread (`EVERY` for all).
@@ -30,11 +31,12 @@ from typing import Any
 
 import numpy as np
 
+from weft.layout import WARP_SIZE
 from weft.sim.machine.data import Array, where
 from weft.sim.memory.learned import Learned
+from weft.sim.memory.links import Counts, Link, ThreadCounts, join_threads
 from weft.sim.memory.warps import WARPS, of_one_warp, shared_in_warps, warp_of
 
-Counts = dict[int, int]
 EVERY = -1
 """In place of a thread's number: all threads of the task."""
 
@@ -56,17 +58,20 @@ def _of_warps() -> dict[int, Counts]:
 
 @dataclass(slots=True)
 class Released:
-    """The clocks that a release publishes. The fields are those of `Clock`; `learned` is about other programs."""
+    """The clocks that a release publishes. The fields are those of `Clock`; `learned` is about other programs, `threads` the
+    events of single threads that have released."""
 
     known: Counts = field(default_factory=_counts)
     fenced: Counts = field(default_factory=_counts)
     before: Counts = field(default_factory=_counts)
     sealed: Counts = field(default_factory=_counts)
     proxied: Counts = field(default_factory=_counts)
+    threads: ThreadCounts = field(default_factory=dict[int, Array])
     learned: Learned | None = None
 
     def join(self, other: Released) -> None:
         """Also publish what `other` publishes."""
+        join_threads(self.threads, other.threads)
         if other.learned is not None:
             self.learned = self.learned or Learned()
             self.learned.join(other.learned)
@@ -91,6 +96,7 @@ class Clock:
     own_fenced: Counts = field(default_factory=_counts)
     before: Counts = field(default_factory=_counts)
     warps: dict[int, Counts] = field(default_factory=_of_warps)
+    links: list[Link] = field(default_factory=list[Link])
     sealed: Counts = field(default_factory=_counts)
     own_sealed: Counts = field(default_factory=_counts)
     ordered: Counts = field(default_factory=_counts)
@@ -138,6 +144,9 @@ class Clock:
         join(self.fenced, self.own_fenced)
         join(self.sealed, self.own_sealed)
         self.warps.clear()
+        links, self.links = self.links, []
+        for link in links:
+            self._know(None, link.counts, link.threads)
         self.learned.meet(lambda _: None)
 
     def warp_barrier(self, warps: Collection[int]) -> None:
@@ -146,6 +155,7 @@ class Clock:
             known = self.warps.setdefault(warp, {})
             join(known, self.each)
             known[self.slot] = self.position
+        self.links = [link.in_warps(warps) for link in self.links]
         self.learned.meet(lambda threads: shared_in_warps(threads, warps))
 
     def fence(self) -> None:
@@ -187,7 +197,7 @@ class Clock:
         before = dict(self.before)
         join(before, known)
         learned = self.learned.published()
-        return Released(known, dict(self.fenced), before, dict(self.sealed), dict(self.proxied), learned)
+        return Released(known, dict(self.fenced), before, dict(self.sealed), dict(self.proxied), learned=learned)
 
     def release_all(self) -> Released:
         """A release by every thread of the task."""
@@ -199,12 +209,60 @@ class Clock:
         join(out.fenced, self.own_fenced)
         join(out.sealed, self.own_sealed)
         join(out.proxied, {self.slot: self.own_proxied.get(EVERY, 0)})
+        for link in self.links:
+            join(out.known, link.counts)
+            join_threads(out.threads, link.threads)
         join(out.before, out.known)
         return out
 
+    def release_by(self, threads: Array) -> Released:
+        """A release by each of these threads, a mask, for itself."""
+        if threads.all():
+            return self.release_all()
+        out = Released(dict(self.known), dict(self.fenced), dict(self.before))
+        if threads[0]:
+            join(out.known, self.elected)
+        counts = np.where(threads, self.position, 0)
+        for warp, known in self.warps.items():
+            lanes = slice(warp * WARP_SIZE, (warp + 1) * WARP_SIZE)
+            if threads[lanes].any():
+                counts[lanes] = np.maximum(counts[lanes], known.get(self.slot, 0))
+        out.threads[self.slot] = counts
+        for link in self.links:
+            if link.who is None or np.any(link.who & threads):
+                join(out.known, link.counts)
+                join_threads(out.threads, link.threads)
+        join(out.before, out.known)
+        return out
+
+    def acquire_by(self, threads: Array, released: Released) -> None:
+        """An acquire by each of these threads, a mask, for itself."""
+        if threads.all():
+            self.acquire(released)
+        else:
+            self._know(threads, released.known, released.threads)
+
+    def _know(self, who: Array | None, counts: Counts, threads: ThreadCounts) -> None:
+        """Some threads (None: all) know these counts, and those of single threads: what all threads of a task have released
+        counts for the task."""
+        whole = {**counts}
+        join(whole, {slot: int(each.min()) for slot, each in threads.items()})
+        if who is None:
+            join(self.known, whole)
+            whole = {}
+        known = self.known if who is None else {}
+        single = {slot: each for slot, each in threads.items() if each.max() > known.get(slot, 0)}
+        if not (whole or single):
+            return
+        for number, link in enumerate(self.links):
+            if link.is_of(who):
+                self.links[number] = link.joined(whole, single)
+                return
+        self.links.append(Link(who, whole, single))
+
     def acquire(self, released: Released) -> None:
         """An acquire by all threads of the task."""
-        join(self.known, released.known)
+        self._know(None, released.known, released.threads)
         join(self.fenced, released.fenced)
         join(self.before, released.before)
         join(self.sealed, released.sealed)
@@ -219,3 +277,26 @@ class Clock:
         counts = np.array([self.warps.get(warp, {}).get(component, 0) for warp in range(WARPS)])
         alike = of_one_warp(earlier, later)
         return alike & (counts[where(alike, warp_of(earlier), 0)] > values)
+
+    def orders_threads(self, component: int, earlier: Any, later: Any, values: Any) -> Array:
+        """True where the later threads know of the earlier accesses by themselves, from an mbarrier. Arguments as for
+        `orders_in_warp`."""
+        out: Any = np.zeros(np.broadcast_shapes(np.shape(earlier), np.shape(later)), np.bool_)
+        for link in self.links:
+            out = out | (link.knows(later) & link.orders(component, earlier, values))
+        return out
+
+    def orders_readers(self, component: int, reads: Array, later: Any) -> Array:
+        """The same of reads by threads of several warps: `reads` has, along its last axis, each warp's last event plus one."""
+        covered: Any = reads <= self.known.get(component, 0)
+        for link in self.links:
+            covered = covered | (np.asarray(link.knows(later))[..., None] & (link.of_warps(component) >= reads))
+        return covered.all(axis=-1)
+
+    def counts_of(self, component: int, threads: Array) -> Array:
+        """The count of a component that each thread knows, with zeros outside of a mask."""
+        out = np.where(threads, self.known.get(component, 0), 0)
+        for link in self.links:
+            knows = threads if link.who is None else threads & link.who
+            out = np.where(knows, np.maximum(out, link.counts.get(component, 0)), out)
+        return out

@@ -48,6 +48,7 @@ from weft.sim.memory.tracks import (
 from weft.sim.memory.verdicts import (
     BY_THREADS,
     GLOBAL_ORDERING,
+    MANY,
     WAIT_FOR_LOAD,
     End,
     barrier_between,
@@ -270,6 +271,9 @@ class Races:
             before = notes & THREADS
             in_warps = task.clock.orders_in_warp(task.slot, before, threads, positions)
             bad = bad & ~((owners == task.number) & in_warps)
+        if task.clock.links and touch.each:
+            met = task.clock.orders_threads(task.slot, _entries(notes & THREADS), _entries(threads), positions)
+            bad = bad & ~((owners == task.number) & met)
         if pending.any():
             bad = bad | self._in_flight(task, events, pending, own, same)
         if bad.any():
@@ -517,3 +521,8 @@ def _way_of(op: Op, channel: str) -> Way:
 def _together(before: Array, note: Array, number: int) -> Array:
     """Entries of an event for granules that other threads accessed as well."""
     return number << THREAD_BITS | several(before & THREADS, note & THREADS, THREADS)
+
+
+def _entries(threads: Any) -> Any:
+    """Threads as notes have them, as entries of `weft.sim.memory.warps`."""
+    return where(np.equal(threads, THREADS), MANY, threads)

@@ -38,7 +38,7 @@ from weft.sim.memory.verdicts import (
     task_words,
     wait_for_copy,
 )  # fmt: skip
-from weft.sim.memory.warps import is_one, of_one_warp, several
+from weft.sim.memory.warps import WARPS, is_one, of_one_warp, several, warp_of
 
 if TYPE_CHECKING:
     from weft.sim.machine.agents import Pipe
@@ -61,7 +61,7 @@ class Shadow:
     `ordering`: the memory space's. `pipes`: for tensor memory, the tcgen05 pipes of all tasks of the cluster."""
 
     __slots__ = (
-        "_atomics", "_copied", "_events", "_found", "_granules", "_later", "_limit", "_names", "_opened", "_ordering",
+        "_atomics", "_copied", "_events", "_found", "_granules", "_later", "_limit", "_meets", "_names", "_opened", "_ordering",
         "_pipes", "_plain", "_products", "_reads", "_stores", "_writes", "_written", "blocks", "count", "granule", "program",
         "rank", "tasks",
     )  # fmt: skip
@@ -69,8 +69,10 @@ class Shadow:
     def __init__(
         self, program: tuple[int, int, int], tasks: int, blocks: int = 1, rank: int = 0, plain: bool = False,
         names: Naming | None = None, found: Findings | None = None, ordering: Ordering = SHARED_ORDERING,
-        pipes: Sequence[Pipe] = (),
+        pipes: Sequence[Pipe] = (), meets: bool = False,
     ) -> None:  # fmt: skip
+        # Whether threads meet at mbarriers by themselves, so that reads are kept by warp.
+        self._meets = meets
         self.program = program
         self.tasks = tasks
         self.blocks = blocks
@@ -155,7 +157,7 @@ class Shadow:
         self.count = number = self.count + 1
         self._events[number] = event
         if event.atomic:
-            self._channel(self._atomics, event.slot).add(area, number, self._opened.get(event.slot, 1))
+            self._channel(self._atomics, event.slot).add(area, number, event.value, self._opened.get(event.slot, 1))
         elif event.writes:
             return self._writes.put(area, number, area.threads)
         elif event.mode == "store":
@@ -164,7 +166,7 @@ class Shadow:
             # MMAs of one task complete in issue order, so the last one stands for all.
             self._channel(self._products, event.slot).put(area, number, MANY)
         else:
-            self._channel(self._reads, event.slot).add(area, number, self._opened.get(event.slot, 1))
+            self._channel(self._reads, event.slot).add(area, number, event.value, self._opened.get(event.slot, 1))
         return False
 
     def supersede(self, where: slice | Array) -> None:
@@ -211,7 +213,7 @@ class Shadow:
 
     def _channel(self, channels: dict[int, Channel], slot: int) -> Channel:
         if slot not in channels:
-            channels[slot] = Channel(self._granules)
+            channels[slot] = Channel(self._granules, self._meets)
         return channels[slot]
 
     def _against_writes(self, clock: Clock, event: Event, area: Area) -> None:
@@ -238,6 +240,10 @@ class Shadow:
             if other is None:
                 continue
             here = seen == number
+            if clock.links:
+                here = here & ~self._linked(channel, clock, earlier, area)
+                if not here.any():
+                    continue
             threads = area.threads if isinstance(area.threads, int) else area.threads[here]
             before = channel.threads[area.where][here]
             apart = (before != threads) | ~is_one(before)
@@ -263,6 +269,16 @@ class Shadow:
             else:
                 error = self.report(entry, earlier, event, _granule(area, position))
             self._found.add(error, entry, earlier.op, event.op)
+
+    @staticmethod
+    def _linked(channel: Channel, clock: Clock, earlier: Event, area: Area) -> Array:
+        """Mask of an area's granules at which each accessing thread has learned of an earlier event by itself."""
+        before = channel.threads[area.where]
+        out = clock.orders_threads(earlier.component, before, area.threads, earlier.value)
+        if channel.readers is None:
+            return out
+        read = clock.orders_readers(earlier.component, channel.readers[area.where], area.threads)
+        return where(before == MANY, read, out)
 
     def report(self, entry: Row, earlier: Event, event: Event, granule: int) -> Hazard:
         """The hazard of two accesses that conflict at a granule."""
@@ -300,17 +316,21 @@ class Shadow:
 
 
 class Channel:
-    """For each granule, the number of its last event (from 1; 0 for none) and that event's thread."""
+    """For each granule, the number of its last event (from 1; 0 for none) and that event's thread. `readers`: the last event
+    of each warp, plus one, where threads meet at mbarriers by themselves."""
 
-    __slots__ = ("events", "threads")
+    __slots__ = ("events", "readers", "threads")
 
-    def __init__(self, granules: int) -> None:
+    def __init__(self, granules: int, readers: bool = False) -> None:
         self.events = np.zeros(granules, np.int32)
         self.threads = np.zeros(granules, np.int16)
+        self.readers = np.zeros((granules, WARPS), np.int32) if readers else None
 
     def resize(self, granules: int) -> None:
         """Grow to this many granules; the new ones have no event."""
         more = granules - self.events.size
+        if self.readers is not None:
+            self.readers = np.append(self.readers, np.zeros((more, WARPS), np.int32), axis=0)
         self.events = np.append(self.events, np.zeros(more, np.int32))
         self.threads = np.append(self.threads, np.zeros(more, np.int16))
 
@@ -329,11 +349,13 @@ class Channel:
                 return True
         return False
 
-    def add(self, area: Area, number: int, opened: int) -> None:
-        """Add an event. If a granule's last event is `opened` or later and of another thread, the entry becomes that of several
-        threads."""
+    def add(self, area: Area, number: int, value: int, opened: int) -> None:
+        """Add an event, which its component counts as `value`. If a granule's last event is `opened` or later and of another
+        thread, the entry becomes that of several threads."""
         before = self.events[area.where]
         threads: Array | int = area.threads
+        if self.readers is not None:
+            self.readers[area.where, slice(None) if isinstance(threads, int) else warp_of(threads)] = value + 1
         if before.size and np.maximum.reduce(before, axis=None) >= opened:
             kept = self.threads[area.where]
             others = (before >= opened) & (kept != threads)

@@ -6,6 +6,10 @@ writes; all other operations count as reads, because arrivals are atomic.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+
 from weft.errors import Loc, UserError, hazard
 from weft.ir.core import Op, Value, walk
 from weft.ops import arith, async_copy, mbarrier, shared, tcgen05
@@ -15,13 +19,14 @@ from weft.sim.machine.data import Array, Data
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.machine.wait import Run, Wait
 from weft.sim.memory import places
+from weft.sim.memory.each_thread import Accesses
 from weft.sim.memory.events import ELECTED, Area, Event
 from weft.sim.memory.spaces import SHARED, Handle
 from weft.sim.memory.verdicts import MANY
 from weft.sim.rule import rule
 
 BYTES = 8
-ARRIVING = (mbarrier.expect, mbarrier.arrive, async_copy.mbarrier_arrive, tcgen05.commit)
+ARRIVING = (mbarrier.expect, mbarrier.arrive, mbarrier.arrive_at, async_copy.mbarrier_arrive, tcgen05.commit)
 
 
 def block_of(task: Task, op: Op, shared_by: int) -> Block:
@@ -113,6 +118,13 @@ def _count(op: Op) -> int:
 def _init(task: Task, op: Op, bar: Handle) -> None:
     if not _first(task, op):
         return
+    _check_unused(task, op, bar)
+    _note(task, op, bar, ELECTED, writes=True)
+    _begin(task, op, bar, _count(op))
+
+
+def _check_unused(task: Task, op: Op, bar: Handle) -> None:
+    """Raises BarrierReinitialised."""
     known = task.block.barriers.get(bar.base)
     if known is not None and known.invalidated is None:
         related: tuple[tuple[str, Loc], ...] = (
@@ -121,8 +133,11 @@ def _init(task: Task, op: Op, bar: Handle) -> None:
         error = task.fail(hazard.BARRIER_REINITIALISED, op, name=barrier_name(bar))
         error.related = related
         raise error
-    _note(task, op, bar, ELECTED, writes=True)
-    block, count = task.block, _count(op)
+
+
+def _begin(task: Task, op: Op, bar: Handle, count: int) -> None:
+    """The first phase of a barrier."""
+    block = task.block
     whose = f" of block {block.rank}" if task.machine.blocks > 1 else ""
     block.barriers[bar.base] = Barrier(
         block.pid, barrier_name(bar) + whose, block.cluster.component(), count, op, block.partition,
@@ -242,3 +257,126 @@ def _wait(task: Task, op: Op, bar: Handle, phase: Data, pred: Data | None, *deps
         yield PhaseWait(op, task, bar, barrier, awaited)
     barrier.learn(task.clock, awaited)
     return ()
+
+
+# Each thread for itself
+
+
+def _words(task: Task, op: Op, memory: Handle, index: Data, writes: bool = False) -> list[tuple[Handle, Array]]:
+    """Each mbarrier that active threads use, and the mask of these threads. Raises UndefinedValue, OutOfBounds, races."""
+    accesses = Accesses(task, op, memory, index, None, "updates")
+    if writes:
+        _check_one(task, op, accesses)
+    accesses.note(writes=writes)
+    if writes:
+        accesses.wrote()
+    at = np.broadcast_to(accesses.elements, (task.threads, 1))[:, 0]
+    active = np.broadcast_to(True if accesses.active is None else accesses.active, (task.threads, 1))[:, 0]
+    return [
+        (Handle(memory.memory, int(word) * BYTES), active & (at == word)) for word in np.unique(at[active]).tolist()
+    ]
+
+
+def _check_one(task: Task, op: Op, accesses: Accesses) -> None:
+    """Check that one thread initialises or invalidates each mbarrier. Raises BarrierReinitialised."""
+    words, counts = np.unique(accesses.at, return_counts=True)
+    if counts.max(initial=0) > 1:
+        bar = Handle(accesses.handle.memory, int(words[np.argmax(counts)]) * BYTES)
+        verb = "initialise" if op.kind is mbarrier.init_at else "invalidate"
+        raise task.fail(hazard.BARRIER_BY_MANY, op, name=barrier_name(bar), threads=int(counts.max()), verb=verb)
+
+
+@rule(mbarrier.init_at)
+def _init_at(task: Task, op: Op, memory: Handle, index: Data) -> None:
+    for bar, _ in _words(task, op, memory, index, writes=True):
+        _check_unused(task, op, bar)
+        _begin(task, op, bar, int(op.attrs["count"]))
+
+
+@rule(mbarrier.invalidate_at)
+def _invalidate_at(task: Task, op: Op, memory: Handle, index: Data) -> None:
+    for bar, _ in _words(task, op, memory, index, writes=True):
+        _usable(task, op, bar).invalidate(op, task.clock)
+
+
+def _usable(task: Task, op: Op, bar: Handle) -> Barrier:
+    """The block's barrier. Raises BarrierNotInitialised, BarrierInvalidated."""
+    barrier = task.block.barriers.get(bar.base)
+    if barrier is None:
+        raise task.fail(
+            hazard.BARRIER_FRESH, op, partition=task.block.partition(task.slot), name=barrier_name(bar)
+        )  # fmt: skip
+    barrier.usable(op, task.slot)
+    return barrier
+
+
+@rule(mbarrier.arrive_at)
+def _arrive_at(task: Task, op: Op, memory: Handle, index: Data) -> Data:
+    states = np.zeros((task.threads, 1), np.int64)
+    for bar, threads in _words(task, op, memory, index):
+        barrier = _usable(task, op, bar)
+        phase = barrier.arrive_each(op, task.clock, threads, int(op.attrs["bytes"]), task.names.thread)
+        states[threads, 0] = _state(bar, phase)
+        task.machine.heap.writes += 1
+    return Data(states)
+
+
+def _state(bar: Handle, phase: int) -> int:
+    """The state that an arrival for a phase returns: opaque to kernels."""
+    return bar.base + BYTES << 32 | phase
+
+
+@rule(mbarrier.probe)
+def _test_wait(task: Task, op: Op, memory: Handle, index: Data, phase: Data) -> Data:
+    task.demand(op, phase, "a phase")
+    given = np.broadcast_to(phase.array, (task.threads, 1))[:, 0]
+    found = np.zeros((task.threads, 1), np.bool_)
+    task.reads += 1
+    task.block.agents.step()
+    for bar, threads in _words(task, op, memory, index):
+        barrier = _usable(task, op, bar)
+        if op.attrs["parity"]:
+            phases = barrier.phases_of(task.clock, given & 1, threads)
+        else:
+            strange = threads & (given >> 32 != _state(bar, 0) >> 32)
+            if strange.any():
+                thread = task.names.thread(int(np.argmax(strange)))
+                raise task.fail(hazard.BARRIER_STATE, op, name=barrier_name(bar), thread=thread)
+            phases = given & 0xFFFFFFFF
+        for number in np.unique(phases[threads]).tolist():
+            these = threads & (phases == number)
+            found[:, 0] |= barrier.probe(op, task.clock, number, these)
+            if not found[these].all():
+                task.last_read = Probe(task, op, bar, barrier, number)
+    return Data(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """A probe that found a phase incomplete, as the last read of a loop."""
+
+    task: Task
+    op: Op
+    bar: Handle
+    barrier: Barrier
+    phase: int
+
+    def wait(self, loc: Loc | None, stuck: bool) -> Wait:
+        """What a task waits for whose loop repeats the probe."""
+        return ProbeWait(self, loc, stuck)
+
+
+class ProbeWait(PhaseWait):
+    """A task in a loop that probes an mbarrier; without `stuck` the loop changes its own state, and merely yields."""
+
+    __slots__ = ("_seen", "_stuck")
+
+    def __init__(self, probe: Probe, loc: Loc | None, stuck: bool) -> None:
+        super().__init__(probe.op, probe.task, probe.bar, probe.barrier, probe.phase)
+        self.loc = loc
+        self._stuck = stuck
+        self._seen = probe.task.machine.heap.writes
+
+    def ready(self) -> bool:
+        """True if the next iteration may differ from the last one."""
+        return not self._stuck or self._task.machine.heap.writes != self._seen or super().ready()

@@ -50,7 +50,7 @@ def init(mbarrier: shared_memory_descriptor, count: int) -> None:
     """Initialize a barrier: each phase takes `count` arrivals from each CTA that shares it. Raises async-barrier-count."""
     demand("init", "mbarriers")
     bar = check_barrier("init", mbarrier)
-    apply_many(ops.init, (bar,), count=_check_count("init", count))
+    apply_many(ops.init, (bar,), count=check_count("init", count))
 
 
 @builtin
@@ -76,7 +76,7 @@ def arrive(
     demand("arrive", "mbarriers")
     sent_to = check_from_cta("arrive", from_cta, everywhere)
     bar = check_own_barrier("arrive", mbarrier) if everywhere or sent_to else check_barrier("arrive", mbarrier)
-    number = _check_count("arrive", count)
+    number = check_count("arrive", count)
     target = current().target
     if number != 1 and not target.has_mbarrier_tx:
         raise fail(errors.COUNT_TARGET, count=number, target=target.name)
@@ -98,10 +98,11 @@ def wait(
     demand("wait", "mbarriers")
     bar = check_barrier("wait", mbarrier)
     kept = [check_buffer("wait's deps", x) for x in deps]
-    apply_many(ops.wait, (bar, _phase(phase), predicate("wait", pred), *kept))
+    apply_many(ops.wait, (bar, phase_scalar(phase), predicate("wait", pred), *kept))
 
 
-def _phase(phase: Any) -> tensor:
+def phase_scalar(phase: Any) -> tensor:
+    """A phase's parity as an int32. Raises async-phase, async-phase-type."""
     if isinstance(phase, tensor):
         if not is_integer_scalar(phase):
             raise fail(errors.PHASE_TYPE, got=name_of(phase))
@@ -111,7 +112,8 @@ def _phase(phase: Any) -> tensor:
     return constant(int(phase), int32)
 
 
-def _check_count(what: str, count: Any) -> int:
+def check_count(what: str, count: Any) -> int:
+    """The arrivals of a phase. Raises async-barrier-count."""
     number = check_int(what, count)
     if not 1 <= number <= ops.COUNT_LIMIT:
         raise fail(errors.BARRIER_COUNT, what=what, got=number, most=ops.COUNT_LIMIT)

@@ -30,11 +30,17 @@ def expect(
     demand("expect", "mbarriers that count bytes")
     sent_to = check_from_cta("expect", from_cta)
     bar = check_own_barrier("expect", mbarrier) if sent_to else check_barrier("expect", mbarrier)
-    number = check_int("expect", bytes)
-    if not 0 <= number <= ops.COUNT_LIMIT:
-        raise fail(errors.EXPECT_BYTES, got=number, most=ops.COUNT_LIMIT)
+    number = check_bytes("expect", bytes)
     whose = {"shared_by": ops.blocks_sharing(bar.handle), "sent_to": sent_to}
     apply_many(ops.expect, (bar, predicate("expect", pred)), bytes=number, **whose)
+
+
+def check_bytes(what: str, bytes: Any) -> int:
+    """The bytes of a phase. Raises async-expect-bytes."""
+    number = check_int(what, bytes)
+    if not 0 <= number <= ops.COUNT_LIMIT:
+        raise fail(errors.EXPECT_BYTES, got=number, most=ops.COUNT_LIMIT)
+    return number
 
 
 __all__ = ["MBarrierLayout", "allocate_mbarrier", "arrive", "expect", "init", "invalidate", "wait"]
