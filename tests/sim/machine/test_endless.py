@@ -8,7 +8,8 @@ import pytest
 import weft
 import weft.language as gl
 from weft import settings
-from weft.errors import CompilationError, GlobalRace, Hazard
+from weft.errors import CompilationError, Hazard
+from weft.errors.hazard import GlobalRace
 from weft.views import LayoutTensor
 
 
