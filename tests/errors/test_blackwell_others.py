@@ -168,13 +168,6 @@ def test_barriers_that_blocks_share():
             lambda: tcgen05_commit(shared),
             lambda: tcgen05_mma(smem([128, 64]), smem([64, 64]), tmem(), mbarriers=[shared]),
             lambda: clc.try_cancel(smem([2], gl.int64, PLAIN), shared),
-            lambda: tma.async_gather(
-                kernel.descriptor(block=(1, 64), layout=ROWS),
-                kernel.tile(gl.int32, (8,)),
-                0,
-                shared,
-                smem([8, 64], layout=ROWS),
-            ),
         ):
             with pytest.raises(UserError) as caught:
                 wrong()
@@ -189,6 +182,34 @@ def test_pairs_share_barriers_of_loads_on_blackwell_alone():
         with pytest.raises(UserError) as caught:
             tma.async_load(desc, [0, 0], mbarrier.allocate_mbarrier(two_ctas=True), memory)
         assert caught.value.code == "cluster-signal"
+
+
+HALF = [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("call", "target", "cga", "limit"),
+    [
+        (tma.async_load, "sm_90a", HALF, "but the TMA of sm_90a writes to the block's own memory"),
+        (tma.async_load, "sm_100a", [[0, 0], [1, 0]], "but a load writes to the other block of its pair only"),
+        (tma.async_store, "sm_100a", HALF, "but only loads of tiles write to another block"),
+        (tma.async_atomic_add, "sm_100a", HALF, "but only loads of tiles write to another block"),
+        (tma.async_gather, "sm_100a", [[0, 0], [1, 0]], "but a load writes to the other block of its pair only"),
+        (tma.async_scatter, "sm_100a", HALF, "but only loads of tiles write to another block"),
+    ],
+)
+def test_slices_that_blocks_do_not_reach(call, target, cga, limit):
+    rows = call in (tma.async_gather, tma.async_scatter)
+    with building(target=target, num_ctas=1 << len(cga)) as kernel:
+        layout = gl.NVMMASharedLayout(128, 16, rank=2, cga_layout=cga)
+        desc = kernel.descriptor(block=(1 if rows else 64, 64), layout=layout)
+        part = smem([128, 64], layout=layout).slice(64, 64)
+        at = (kernel.tile(gl.int32, (64,)), 0) if rows else ([0, 0],)
+        bar = (mbarrier.allocate_mbarrier(),) if call in (tma.async_load, tma.async_gather) else ()
+        with pytest.raises(UserError) as caught:
+            call(desc, *at, *bar, part)
+        assert caught.value.code == "cluster-slice"
+        assert limit in caught.value.message and "a part of a tile [128, 64]" in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,13 @@ SIGNAL = row(
     "{what} signals one barrier per block, but this barrier is shared by several blocks ({layout})",
     "use mbarrier.allocate_mbarrier(), which makes a barrier in each block",
 )
+SLICE = row(
+    "cluster-slice",
+    LayoutError,
+    "{what} of {got}, a part of a tile {tile} in {layout}: its memory is in other blocks of the cluster than those that copy "
+    "it, but {limit}",
+    "slice along a dimension that cga_layout does not split, or copy whole tiles",
+)
 FROM_CTA = row(
     "cluster-from-cta",
     CompilationError,

@@ -19,7 +19,7 @@ from weft.ir.core import Attrs, By, Effect, Value
 from weft.ir.define import op
 from weft.ir.types import DescriptorType, DType, SharedArrayType, SharedType, Type, int16, int32, int64
 from weft.layout import NVMMASharedLayout, SharedLayout
-from weft.layout.shared.tma import writes_slice
+from weft.layout.shared.tma import Reach, reach
 from weft.ops.check import barrier, boolean, descriptor, pointer_of, regs, require, scalar, shared, tile
 from weft.ops.memory import L2Policy
 from weft.ops.tile import LOWER
@@ -35,7 +35,7 @@ def _loads(attrs: Attrs) -> tuple[Effect, ...]:
     by: By = "several warps" if attrs.get("issuers", 1) > 1 else "elected"
     return (
         Effect("read", "global", "desc", "async", "mbarrier", by=by),
-        Effect("write", "shared", "handle", "async", "mbarrier", by=by),
+        Effect("write", "shared", "handle", "async", "mbarrier", by=by, remote=bool(attrs.get("remote"))),
         Effect("update", "shared", "bar", "async", by=by, remote=bool(attrs.get("shared_by"))),
     )
 
@@ -61,6 +61,8 @@ def load(
     multicast: bool = False,
     sender: int = 0,
     shared_by: int = 0,
+    remote: bool = False,
+    crossing: int = 0,
     issuers: int = 1,
     first: int = 0,
     boxes: Boxes = (),
@@ -71,10 +73,13 @@ def load(
     Elements out of bounds are zeros, or NaNs if the descriptor says so. The bytes of the whole block complete on the mbarrier.
     With `multicast` one load writes the block to all thread blocks of the cluster that share it; `sender` selects the one
     that issues it, by the rank bits in which they differ. `shared_by` as in `mbarrier.arrive`: the pair of an MMA with
-    `.cta_group::2` may share an mbarrier, on which the loads of both complete."""
+    `.cta_group::2` may share an mbarrier, on which the loads of both complete.
+
+    `remote`: the handle is a slice whose memory may be in the other block of such a pair, while a load signals the mbarrier of
+    the block that issues it. In lowered IR bit r of `crossing` says that block r loads to the other block of its pair."""
     d = descriptor(desc)
     require(d.mode == "tiled", "a descriptor of mode {} where 'tiled' is needed", d.mode)
-    _block(d, handle)
+    _block(d, handle, remote)
     _coordinates(coords, len(d.block_shape))
     _common(bar, pred, issuers, first)
 
@@ -130,13 +135,14 @@ GatherSteps = tuple[tuple[int, int, int], ...]
 @op("tma.gather", effects=_loads, needs="block", stage="tile", removed_by=LOWER)
 def gather(
     desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, multicast: bool = False,
-    l2: L2Policy = (),
+    shared_by: int = 0, remote: bool = False, l2: L2Policy = (),
 ) -> None:  # fmt: skip
     """Start a gather of rows of a matrix, from `column` (int32) on, to shared memory, if `pred` holds.
 
     `rows` is an int32 tile with an index for each row of `handle`; the descriptor's block is one such row. Rows out of bounds
-    are filled with the descriptor's padding. All bytes of `handle` complete on the mbarrier. `multicast` as in `load`."""
-    _rows(desc, handle, rows, column)
+    are filled with the descriptor's padding. All bytes of `handle` complete on the mbarrier. `multicast`,
+    `shared_by` and `remote` as in `load`."""
+    _rows(desc, handle, rows, column, remote)
     _common(bar, pred, 1, 0)
 
 
@@ -151,10 +157,11 @@ def scatter(desc: Value, handle: Value, rows: Value, column: Value, l2: L2Policy
 @op("tma.gather4", effects=_loads, needs="block", stage="lowered")
 def gather4(
     desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, *, steps: GatherSteps,
-    receivers: int = 0, l2: L2Policy = (),
+    receivers: int = 0, shared_by: int = 0, remote: bool = False, crossing: int = 0, l2: L2Policy = (),
 ) -> None:  # fmt: skip
     """The instructions of `gather`, issued by the elected thread, whose registers hold `rows`. They write to all blocks whose
-    rank differs from this one's in the bits of `receivers` only, which are clear in this one's."""
+    rank differs from this one's in the bits of `receivers` only, which are clear in this one's. `shared_by`,
+    `remote` and `crossing` as in `load`."""
     _four(rows, steps)
     _common(bar, pred, 1, 0)
 
@@ -250,13 +257,13 @@ def _made(ptr: Value, shape_and_strides: tuple[Value, ...], block_shape: tuple[i
     return DescriptorType(element, block_shape, layout)
 
 
-def _rows(desc: Value, handle: Value, rows: Value, column: Value) -> None:
+def _rows(desc: Value, handle: Value, rows: Value, column: Value, remote: bool = False) -> None:
     d, t, r = descriptor(desc), shared(handle), tile(rows)
     scalar(column, int32)
     require((r.element, len(r.shape)) == (int32, 1), "rows are named by one dimension of int32: {}", r)
     require(t.shape == (*r.shape, *d.block_shape[1:]) and d.block_shape[0] == 1, "{} copied by {}", t, d)
     require((t.element, t.layout) == (d.element, d.layout), "{} copied by {}", t, d)
-    require(in_boxes(t), "a part of a tile that is not whole boxes: {}", t)
+    _part(t, remote)
 
 
 def _four(rows: Value, steps: GatherSteps) -> None:
@@ -264,22 +271,28 @@ def _four(rows: Value, steps: GatherSteps) -> None:
     require(all(0 <= first <= count - GATHERED for first, *_ in steps), "rows that are not there")
 
 
-def _block(d: DescriptorType, handle: Value) -> None:
+def _block(d: DescriptorType, handle: Value, remote: bool = False) -> None:
     t = handle.type
     if isinstance(t, SharedArrayType):
         require(t.element == d.element, "{} copied by {}", t, d)
         return
     t = shared(handle)
     require((t.element, t.shape, t.layout) == (d.element, d.block_shape, d.layout), "{} copied by {}", t, d)
-    require(in_boxes(t), "a part of a tile that is not whole boxes: {}", t)
+    _part(t, remote)
 
 
-def in_boxes(t: SharedType) -> bool:
-    """Whether the memory of a buffer consists of TMA boxes, as that of a whole tile does."""
-    whole = t.shape == t.alloc_shape
-    return whole or (
-        isinstance(t.layout, NVMMASharedLayout) and writes_slice(t.shape, t.layout, t.element.bits, t.alloc_shape)
-    )
+def _part(t: SharedType, remote: bool) -> None:
+    where = reached(t)
+    require(where == ("pair" if remote else "own"), "a part of a tile in {}: {}", where, t)
+
+
+def reached(t: SharedType) -> Reach:
+    """Where the memory of a buffer lies that TMA accesses, if the buffer is a slice; a whole tile is in each block's own."""
+    if t.shape == t.alloc_shape:
+        return "own"
+    if not isinstance(t.layout, NVMMASharedLayout):
+        return "no box"
+    return reach(t.shape, t.layout, t.element.bits, t.alloc_shape)
 
 
 def _coordinates(coords: tuple[Value, ...], rank: int) -> None:

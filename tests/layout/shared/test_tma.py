@@ -15,8 +15,10 @@ from tests.layout.strategies import powers
 from weft.errors import LayoutError
 from weft.layout import NVMMASharedLayout
 from weft.layout.base import TILE_ELEMENTS
+from weft.layout.cluster import part_start, receivers
+from weft.layout.linear import f2
 from weft.layout.shared.sizes import alignment, tile_bytes
-from weft.layout.shared.tma import LEAST_INNER_BYTES, Slice, boxes, writes_slice
+from weft.layout.shared.tma import LEAST_INNER_BYTES, Slice, boxes, crossing, reach
 
 laws = settings(deadline=None, max_examples=80)
 
@@ -85,26 +87,63 @@ def test_boxes_write_slices_as_the_layout_of_the_tile_says(case, data):
         for at in product(*map(range, block))
     }
     right = written(block, layout, bits, 0, Slice(tile, start)) == wanted
-    assert right or not writes_slice(tuple(block), layout, bits, tile)
+    assert right or reach(tuple(block), layout, bits, tile) != "own"
 
 
 @pytest.mark.parametrize(
-    ("block", "tile", "layout", "fits"),
+    ("block", "tile", "layout", "where"),
     [
-        ((128, 128), (256, 128), NVMMASharedLayout(128, 32), True),
-        ((64, 64), (64, 256), NVMMASharedLayout(128, 16), True),
-        ((64, 64), (1024, 128), NVMMASharedLayout(128, 16), True),
-        ((8, 64), (16, 64), NVMMASharedLayout(128, 16), True),
-        ((512, 64), (1024, 64), NVMMASharedLayout(64, 16), True),
-        ((64, 256), (64, 512), NVMMASharedLayout(0, 8), True),
-        ((64, 64), (64, 128), NVMMASharedLayout(0, 16), False),
-        ((4, 8), (8, 8), NVMMASharedLayout(0, 16), False),
-        ((64, 64), (128, 64), NVMMASharedLayout(128, 16, cga_layout=[[1, 0]]), False),
-        ((64, 64), (128, 64), NVMMASharedLayout(64, 16, cga_layout=[[0, 1]]), True),
+        ((128, 128), (256, 128), NVMMASharedLayout(128, 32), "own"),
+        ((64, 64), (64, 256), NVMMASharedLayout(128, 16), "own"),
+        ((64, 64), (1024, 128), NVMMASharedLayout(128, 16), "own"),
+        ((8, 64), (16, 64), NVMMASharedLayout(128, 16), "own"),
+        ((512, 64), (1024, 64), NVMMASharedLayout(64, 16), "own"),
+        ((64, 256), (64, 512), NVMMASharedLayout(0, 8), "own"),
+        ((64, 64), (64, 128), NVMMASharedLayout(0, 16), "no box"),
+        ((4, 8), (8, 8), NVMMASharedLayout(0, 16), "no box"),
+        ((64, 64), (128, 64), NVMMASharedLayout(128, 16, cga_layout=[[1, 0]]), "pair"),
+        ((64, 64), (128, 64), NVMMASharedLayout(64, 16, cga_layout=[[0, 1]]), "own"),
+        ((64, 64), (128, 64), NVMMASharedLayout(128, 16, cga_layout=[[1, 0], [0, 0]]), "pair"),
+        ((64, 128), (128, 128), NVMMASharedLayout(128, 16, cga_layout=[[1, 0], [0, 1]]), "pair"),
+        ((64, 64), (128, 64), NVMMASharedLayout(128, 16, cga_layout=[[0, 0], [1, 0]]), "no block"),
+        ((64, 64), (128, 64), NVMMASharedLayout(128, 16, cga_layout=[[1, 0], [2, 0]]), "no block"),
+        ((256, 64), (512, 64), NVMMASharedLayout(128, 16, cga_layout=[[1, 0], [2, 0]]), "no block"),
     ],
 )
-def test_slices_in_whole_boxes(block, tile, layout, fits):
-    assert writes_slice(block, layout, layout.element_bitwidth, tile) is fits
+def test_slices_in_whole_boxes(block, tile, layout, where):
+    assert reach(block, layout, layout.element_bitwidth, tile) == where
+
+
+CGAS = [[[1, 0]], [[0, 1]], [[1, 0], [0, 0]], [[1, 0], [0, 1]], [[0, 1], [1, 0]], [[0, 0], [0, 1]], [[1, 0], [2, 0]]]
+
+
+@pytest.mark.parametrize("cga", CGAS, ids=str)
+@pytest.mark.parametrize(("times", "dim"), [(2, 0), (4, 0), (2, 1), (4, 1)])
+def test_parts_of_slices_in_other_blocks(cga, times, dim):
+    """Every element of every block's part lies at the box's place in the block that `crossing` names."""
+    layout, count = NVMMASharedLayout(128, 16, rank=2, cga_layout=cga), 1 << len(cga)
+    block = (64, 128)
+    tile = tuple(size * (times if d == dim else 1) for d, size in enumerate(block))
+    inverse = layout.to_linear(tile).pseudo_invert()
+    copies = receivers(layout.to_linear(tile), count)
+    right = True
+    for number in range(times):
+        start = tuple(block[dim] * number if d == dim else 0 for d in range(2))
+        part = Slice(tile, start)
+        found = crossing(block, layout, 16, part, count)
+        split = boxes(block, layout, 16, part)
+        for rank in range(count):
+            there = rank ^ (found.blocks >> rank & 1)
+            further = f2.apply(found.offsets, rank)
+            for begin, offset in split.placements:
+                first = tuple(map(add, map(add, start, part_start(layout.cga, block, rank)), begin))
+                for inside in ((0, 0), tuple(size - 1 for size in split.box)):
+                    at, home = inverse(**dict(zip(inverse.in_dims, map(add, first, inside), strict=True)))
+                    lines = inside[0] * split.box[1] + inside[1]
+                    line = offset + further + 2 * lines
+                    place = line ^ (line >> 7 & 7) << 4
+                    right = right and home == there & ~copies and at * 2 == place
+    assert right == (reach(block, layout, 16, tile) in ("own", "pair"))
 
 
 @pytest.mark.parametrize(

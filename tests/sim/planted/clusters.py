@@ -9,6 +9,7 @@ import numpy as np
 import weft
 from tests.sim.planted.bug import plant
 from weft import language as gl
+from weft.language.nvidia.blackwell import tma as pairs
 from weft.language.nvidia.hopper import async_store, cluster, fence_async_shared, mbarrier, tma
 from weft.nvidia.hopper import TensorDescriptor
 
@@ -241,3 +242,65 @@ def sends_to_one_that_has_left(
 
 
 plant(sends_to_one_that_has_left, "hazard-block-exited", launch=exchanged(0), num_ctas=2)
+
+
+# Loads to the other block of a pair
+
+HALVES = gl.NVMMASharedLayout.get_default_for([32, 32], gl.float32, cga_layout=[[1, 0]])
+SPLIT = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0], cga_layout=[[1, 0]])
+
+
+def second_half() -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
+    x, out = np.arange(32 * 32, dtype=np.float32).reshape(32, 32), np.full((64, 32), np.nan, np.float32)
+    result = np.concatenate([np.zeros((32, 32), np.float32), x])
+    return (TensorDescriptor.from_tensor(x, [32, 32], HALVES), out, SPLIT), out, result
+
+
+@weft.jit
+def loaded_by_the_other_block(src, out, layout: gl.constexpr, FIXED: gl.constexpr):
+    tile = gl.allocate_shared_memory(src.dtype, [64, 32], src.layout, value=gl.zeros([64, 32], src.dtype, layout))
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    cluster.barrier()
+    part = tile.slice(32, 32)
+    mbarrier.expect(bar, part.nbytes_per_cta)
+    pairs.async_load(src, [0, 0], bar, part)  # EARLIER, HERE
+    mbarrier.wait(bar, 0)
+    # BUG: the second block has waited for the rows that it loads itself, but not for those of the first block.
+    if FIXED:
+        cluster.barrier()
+    i = gl.arange(0, 64, gl.SliceLayout(1, layout))
+    j = gl.arange(0, 32, gl.SliceLayout(0, layout))
+    gl.store(out + i[:, None] * 32 + j[None, :], tile.load(layout))  # HERE, EARLIER
+    cluster.barrier()
+
+
+plant(
+    loaded_by_the_other_block, "hazard-read-in-flight", "hazard-thread-race", launch=second_half, num_ctas=2, target="sm_100a"
+)  # fmt: skip
+
+
+@weft.jit
+def overwrites_what_is_read(src, out, layout: gl.constexpr, FIXED: gl.constexpr):
+    tile = gl.allocate_shared_memory(src.dtype, [64, 32], src.layout, value=gl.zeros([64, 32], src.dtype, layout))
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    cluster.barrier()
+    total = tile.load(layout)  # EARLIER, HERE
+    # BUG: the first block loads to the second one's memory while that one still reads it.
+    if FIXED:
+        cluster.barrier()
+    part = tile.slice(32, 32)
+    mbarrier.expect(bar, part.nbytes_per_cta)
+    pairs.async_load(src, [0, 0], bar, part)  # HERE, EARLIER
+    mbarrier.wait(bar, 0)
+    cluster.barrier()
+    total += tile.load(layout)
+    i = gl.arange(0, 64, gl.SliceLayout(1, layout))
+    j = gl.arange(0, 32, gl.SliceLayout(0, layout))
+    gl.store(out + i[:, None] * 32 + j[None, :], total)
+
+
+plant(
+    overwrites_what_is_read, "hazard-thread-race", "hazard-write-in-flight", launch=second_half, num_ctas=2, target="sm_100a"
+)  # fmt: skip

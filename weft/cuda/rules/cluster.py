@@ -67,7 +67,7 @@ def _barrier(e: Emitter, op: Op) -> None:
 
 # Accesses to other CTAs' shared memory: the address there of the memory (mapa), plus the offset that it has in every CTA.
 
-_PEER = (
+PEER = Piece(
     "// the address of shared memory in another CTA of the cluster\n"
     "DEV u32 peer_address(u32 p, u32 block) {\n"
     '  u32 q; asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(q) : "r"(p), "r"(block)); return q; }'
@@ -76,7 +76,7 @@ _PEER = (
 
 def _start(e: Emitter, memory: Value, block: str) -> str:
     """The address of the memory in the CTA of a rank."""
-    return f"{e.pieces.define('peer_address', Piece(_PEER))}({e.at(memory)}, {block})"
+    return f"{e.pieces.define('peer_address', PEER)}({e.at(memory)}, {block})"
 
 
 def _accessed(e: Emitter, op: Op, index: Index) -> str:

@@ -13,14 +13,14 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 from operator import add
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.base import whole_shape
+from weft.layout.cluster import block_bases, receivers, split_of
 from weft.layout.cluster import block_shape as part_of_block
-from weft.layout.cluster import split_of
-from weft.layout.linear.f2 import is_power_of_two
+from weft.layout.linear.f2 import apply, is_power_of_two
 from weft.layout.shared.layouts import NVMMASharedLayout
 from weft.layout.shared.sizes import TMA_BYTES
 
@@ -103,7 +103,7 @@ def boxes(
     block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int, part: Slice | None = None, im2col: bool = False
 ) -> Boxes:
     """The boxes of a descriptor's block, in memory order; offsets count from the tile that the block is a `part` of, if it is
-    one (`writes_slice`). Raises as `check` does."""
+    one (`reach`). Raises as `check` does."""
     box, own = box_of(block_shape, layout, bits, im2col), part_of_block(layout.cga, block_shape)
     box_bytes = prod(box) * layout.element_bytes
     # The slowest dimension first, as `product` counts.
@@ -121,19 +121,58 @@ def boxes(
     return Boxes(box, box_bytes, tuple(found))
 
 
+Reach = Literal["own", "pair", "no block", "no box"]
+
+
+class Crossing(NamedTuple):
+    """Where the blocks of a cluster load the parts of a slice whose memory is in other places than its coordinates say.
+
+    `blocks`: bit r is set if block r loads to the memory of the other block of its pair (rank r ^ 1). `offsets`: for each bit
+    of a block's rank, the bytes by which its part is further on in the buffer."""
+
+    blocks: int
+    offsets: tuple[int, ...]
+
+
+def crossing(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int, part: Slice, num_ctas: int) -> Crossing:
+    """Where blocks load their parts of a `part` of a tile whose `reach` is "pair"."""
+    inverse = layout.to_linear(part.tile_shape).pseudo_invert()
+
+    def place(at: Sequence[int]) -> tuple[int, int]:
+        offset, block = inverse(**dict(zip(inverse.in_dims, at, strict=True)))
+        return offset, block
+
+    bases = block_bases(layout.cga, block_shape)
+    places = [place(basis) for basis in bases]
+    own = [any(basis) << bit for bit, basis in enumerate(bases)]
+    others = [(block ^ rank) & 1 for (_, block), rank in zip(places, own, strict=True)]
+    first = place(part.start)[1] & 1
+    blocks = sum((first ^ apply(others, rank)) << rank for rank in range(num_ctas))
+    return Crossing(blocks, tuple([offset * bits // 8 for offset, _ in places]))
+
+
 @lru_cache(maxsize=1024)
-def writes_slice(
-    block_shape: tuple[int, ...], layout: NVMMASharedLayout, bits: int, tile_shape: tuple[int, ...]
-) -> bool:
-    """Whether the memory of every slice of a tile that has the shape of a descriptor's block consists of its boxes."""
-    tile, block = (layout.to_linear(shape).pseudo_invert() for shape in (tile_shape, block_shape))
-    box = layout.box(part_of_block(layout.cga, block_shape))
+def reach(block_shape: tuple[int, ...], layout: NVMMASharedLayout, bits: int, tile_shape: tuple[int, ...]) -> Reach:
+    """Where the memory of slices of a tile lies that have the shape of a descriptor's block, for any start of the slice.
+
+    It consists of the block's boxes, and each block of a cluster finds its part in its "own" memory, or in that of its "pair"
+    (blocks 2n and 2n + 1). "no block": one block's part is in that of some other block, or of several. "no box": it does not
+    consist of boxes."""
+    tile_layout, block_layout = (layout.to_linear(shape) for shape in (tile_shape, block_shape))
+    tile, block = tile_layout.pseudo_invert(), block_layout.pseudo_invert()
+    part = part_of_block(layout.cga, block_shape)
+    box = layout.box(part)
     box_bytes = prod(box) * layout.element_bytes
     step = max(box_bytes & -box_bytes, TMA_BYTES) * 8 // bits
-    for dim, own, size in zip(tile.in_dims, box, block_shape, strict=True):
+    found: Reach = "own"
+    for dim, own, mine, size in zip(tile.in_dims, box, part, block_shape, strict=True):
         for bit, column in enumerate(tile.columns[dim]):
             offset, others = divmod(column, tile.out_size("block"))
             before, blocks = divmod(block.columns[dim][bit], block.out_size("block")) if 1 << bit < size else (0, 0)
-            if others != blocks or (offset % step if 1 << bit >= own else offset != before):
-                return False
-    return True
+            if offset % step if 1 << bit >= own else offset != before:
+                return "no box"
+            if others ^ blocks > int(1 << bit >= mine):
+                return "no block"
+            found = "pair" if others != blocks else found
+    copied = [receivers(linear, linear.in_size("block")) for linear in (tile_layout, block_layout)]
+    return "no block" if found == "pair" and copied[0] != copied[1] else found

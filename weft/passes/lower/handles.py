@@ -18,7 +18,7 @@ from weft.errors import fail, memory
 from weft.ir.core import Op, Value
 from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
 from weft.layout.shared.sizes import allocation_bytes, stage_bytes, tile_bytes
-from weft.layout.shared.tma import Slice
+from weft.layout.shared.tma import Crossing, Slice
 from weft.layout.shared.views import contiguous
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.layout.tensor_memory.load_store import TensorSide
@@ -62,9 +62,19 @@ def address_of(lo: Lowering, value: Value) -> Value:
 def view(lo: Lowering, value: Value | None) -> Value:
     """The memory of a handle's first tile, as an array of its elements."""
     assert value is not None
-    t = type_of(value)
-    count = tile_bytes(t.layout, t.alloc_shape, t.element.bits) // t.element.itemsize
-    return memory_as(lo, value, SharedArrayType(t.element, count))
+    return memory_as(lo, value, _tile_type(type_of(value)))
+
+
+def _tile_type(t: SharedType) -> SharedArrayType:
+    """The type of the memory of one tile."""
+    return SharedArrayType(t.element, tile_bytes(t.layout, t.alloc_shape, t.element.bits) // t.element.itemsize)
+
+
+def remote_view(lo: Lowering, value: Value, crossing: Crossing) -> Value:
+    """The memory from a block's part of a slice on, in the block that `crossing` names, as an array of its elements."""
+    part = lo.of_thread((), (), crossing.offsets)
+    begin = lo.handles[value].begin
+    return _memory(lo, value, lo.add(begin, part) if any(crossing.offsets) else begin, _tile_type(type_of(value)))
 
 
 def memory_as(lo: Lowering, value: Value, type: SharedArrayType) -> Value:

@@ -238,7 +238,11 @@ class _Inserter(States[State]):
         if self.observe:
             return []
         _apply(kind, state)
-        op = Op(kind, (), {**kind.defaults, "reason": reason(before, need.op, need.meeting)}, (), (), before.loc)
+        attrs = {**kind.defaults, "reason": reason(before, need.op, need.meeting)}
+        if kind is sync.fence_async:
+            # What a load overwrites in another block was accessed there: the fence is on the path from there to the load.
+            attrs["cluster"] = any(effect.remote and effect.kind == "write" for effect in before.effects)
+        op = Op(kind, (), attrs, (), (), before.loc)
         self.causes[op] = need.op
         if need.spread:
             self.spread[op] = before

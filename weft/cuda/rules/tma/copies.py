@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from weft.cuda.emitter import Emitter, Repeated, elects
+from weft.cuda.rules.cluster import PEER
 from weft.cuda.rules.memory import plus
 from weft.cuda.text.accesses import HINT, define_policy, policy_name
 from weft.cuda.text.prelude import Piece
@@ -34,23 +36,32 @@ def _numbers(first: int, count: int) -> str:
     return f"{{{', '.join(f'%{first + i}' for i in range(count))}}}"
 
 
-def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool = False, l2: L2Policy = ()) -> Piece:
+Pair = Literal["", "own barrier", "shared barrier"]
+
+
+def barrier_of(pair: Pair) -> str:
+    """The operand of a load that is its mbarrier.
+
+    With `.cta_group::2` it may be in either CTA of the pair that receives the elements (PTX ISA, cp.async.bulk.tensor). Bit 24
+    of a shared::cluster address distinguishes the CTAs of a pair; if it is clear, the barrier is the first CTA's. The PTX ISA
+    does not document the bit. CUTLASS clears it too (Sm100MmaPeerBitMask in cute/arch/copy_sm100_tma.hpp)."""
+    return '"r"(bar & 0xfeffffffu)' if pair == "shared barrier" else '"r"(bar)'
+
+
+def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: Pair = "", l2: L2Policy = ()) -> Piece:
     """`name(to, desc, bar, x, y, ...)`; an im2col load also has `offsets` within the filter.
 
-    With `multicast`, the last argument is the mask of the CTAs that receive the box, each at the same shared memory offset. In
-    a CTA `pair` the barrier is the first CTA's, whose shared::cluster addresses have bit 24 clear."""
+    With `multicast`, the last argument is the mask of the CTAs that receive the box, each at the same shared memory offset, and
+    the mbarriers that count its bytes are theirs, or in a `pair` those of the CTAs of their pairs whose rank is as even or odd
+    as that of the CTA with `bar`."""
     axes, steps, blocks = _AXES[:rank], _OFFSETS[:offsets], ["blocks"] * multicast
     parameters = ", ".join(["u32 to", "const CUtensorMap* desc", "u32 bar", *(f"int {a}" for a in axes),
                             *(f"u16 {s}" for s in (*steps, *blocks))])  # fmt: skip
-    # Bit 24 of a shared::cluster address distinguishes the CTAs of a pair; if it is clear, the barrier is the first CTA's. The
-    # PTX ISA does not document the bit. CUTLASS clears it too (Sm100MmaPeerBitMask in cute/arch/copy_sm100_tma.hpp).
-    bar = '"r"(bar & 0xfeffffffu)' if pair else '"r"(bar)'
-    operands = ", ".join(
-        ['"r"(to)', '"l"(desc)', bar, *(f'"r"({a})' for a in axes), *(f'"h"({s})' for s in (*steps, *blocks))]
-    )
+    within = [f'"r"({a})' for a in axes] + [f'"h"({s})' for s in (*steps, *blocks)]
+    operands = ", ".join(['"r"(to)', '"l"(desc)', barrier_of(pair), *within])
     # An address of this CTA is valid as `.shared::cluster`, since that window contains the `.shared::cta` window (PTX ISA,
     # "Shared State Space").
-    mode, sends = ".im2col" if offsets else "", ".multicast::cluster" * multicast + ".cta_group::2" * pair
+    mode, sends = ".im2col" if offsets else "", ".multicast::cluster" * multicast + ".cta_group::2" * bool(pair)
     within = f", {_numbers(3 + rank, offsets)}" if offsets else ""
     within += f", %{3 + rank + offsets}" if multicast else ""
     within += f", %{3 + rank + offsets + multicast}" if l2 else ""
@@ -113,21 +124,44 @@ def named(e: Emitter, name: str, l2: L2Policy) -> str:
 
 @elects(tma.load)
 def _load(e: Emitter, op: Op, last: bool) -> list[Repeated]:
-    desc, bar, handle, _, *coords = op.operands
-    assert desc is not None and bar is not None and handle is not None
+    desc, bar, _, _, *coords = op.operands
+    assert desc is not None and bar is not None
     blocks = _receivers(e, op)
-    pair = bool(op.attrs["shared_by"])
+    pair, way = paired(op)
     l2 = op.attrs["l2"]
-    name = named(e, f"tma_load_{'multicast_' if blocks else ''}{'pair_' if pair else ''}{len(coords)}d", l2)
+    name = named(e, f"tma_load_{'multicast_' if blocks else ''}{way}{len(coords)}d", l2)
     e.pieces.define(name, _load_piece(name, len(coords), 0, bool(blocks), pair, l2))
     count, (*starts, offsets) = _boxes(op, len(coords))
 
     def text(index: Index) -> str:
         *at, x = [moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
-        arguments = [moved(e, handle, offsets, index), e.at(desc), e.at(bar), column(desc, x), *reversed(at), *blocks]
+        arguments = [received(e, op, offsets, index), e.at(desc), e.at(bar), column(desc, x), *reversed(at), *blocks]
         return f"{name}({', '.join(arguments)});"
 
     return [(count, text)]
+
+
+def paired(op: Op) -> tuple[Pair, str]:
+    """How a load uses that blocks are pairs, and the part of its function's name that says so."""
+    if op.attrs["shared_by"]:
+        return "shared barrier", "pair_"
+    return ("own barrier", "remote_") if op.attrs["remote"] else ("", "")
+
+
+def received(e: Emitter, op: Op, offsets: tuple[int, ...], index: Index) -> str:
+    """The address that a load writes a box to: in this CTA, or in the other one of its pair for the CTAs in `crossing`."""
+    handle = op.operand("handle")
+    assert handle is not None
+    if not op.attrs.get("remote"):
+        return moved(e, handle, offsets, index)
+    there = f"{e.pieces.define('peer_address', PEER)}({e.at(handle)}, {_destination(e, op)})"
+    return plus(there, e.entry(offsets, index))
+
+
+def _destination(e: Emitter, op: Op) -> str:
+    """The rank of the CTA that a load writes to."""
+    rank, crosses = e.call("cluster_rank"), int(op.attrs.get("crossing", 0))
+    return f"{rank} ^ ({crosses:#x} >> {rank} & 1)" if crosses else rank
 
 
 def _receivers(e: Emitter, op: Op) -> list[str]:
@@ -137,17 +171,22 @@ def _receivers(e: Emitter, op: Op) -> list[str]:
     desc = op.operands[0]
     assert desc is not None and isinstance(desc.type, DescriptorType)
     bits = receivers(desc.type.layout.to_linear(desc.type.block_shape), e.func.attrs.num_ctas)
-    return [receiving(e, bits, bool(op.attrs.get("sender")))]
+    return [receiving(e, op, bits)]
 
 
-def receiving(e: Emitter, bits: int, masked: bool = False) -> str:
-    """The mask of the CTAs whose rank differs from this CTA's in some bits only; `masked`: which may be set in this one's."""
+def receiving(e: Emitter, op: Op, bits: int) -> str:
+    """The mask of the CTAs whose rank differs in some bits only from that of the CTA that a load writes to without multicast.
+    Only with a `sender` may these bits be set in it."""
     count = e.func.attrs.num_ctas
     mask = sum(1 << rank for rank in range(count) if not rank & ~bits)
-    first = e.call("cluster_rank") if bits != count - 1 else ""
-    if masked:
-        first = first and f"({first} & {~bits})"
-    return f"(u16)({mask:#x} << {first})" if first else f"{mask:#x}"
+    if bits == count - 1:
+        return f"{mask:#x}"
+    first = _destination(e, op)
+    if op.attrs.get("sender"):
+        first = f"({first} & {~bits})"
+    elif op.attrs.get("crossing"):
+        first = f"({first})"
+    return f"(u16)({mask:#x} << {first})"
 
 
 @elects(tma.load_im2col)

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from weft.cuda.emitter import Emitter, Repeated, elects
-from weft.cuda.rules.tma.copies import bulk_commit, column, moved, named, policy_operand, receiving
+from weft.cuda.rules.tma.copies import (
+    Pair,
+    barrier_of,
+    bulk_commit,
+    column,
+    moved,
+    named,
+    paired,
+    policy_operand,
+    received,
+    receiving,
+)  # fmt: skip
 from weft.cuda.text.accesses import HINT
 from weft.cuda.text.prelude import Piece
 from weft.cuda.text.refs import Index
@@ -12,11 +23,12 @@ from weft.ops import tma
 from weft.ops.memory import L2Policy
 
 
-def _gather_piece(name: str, multicast: bool, l2: L2Policy) -> Piece:
+def _gather_piece(name: str, multicast: bool, pair: Pair, l2: L2Policy) -> Piece:
     """`tma_gather4(to, desc, bar, x, y0, y1, y2, y3)`, and with `multicast` the mask of the CTAs that receive the rows."""
     # `.shared::cta` as a destination was introduced with `.tile::gather4`, in PTX ISA 8.6. The tiled loads of
     # `weft.cuda.rules.tma` name `.shared::cluster`, which Hopper's toolchains know too.
-    space, sends = ("cluster", ".multicast::cluster") if multicast else ("cta", "")
+    space = "cluster" if multicast or pair else "cta"
+    sends = ".multicast::cluster" * multicast + ".cta_group::2" * bool(pair)
     about, blocks = (", for several blocks", f",\n{' ' * (len(name) + 10)}u16 blocks") if multicast else ("", "")
     last = ", %8" * multicast + (f", %{8 + multicast}" if l2 else "")
     tail = f'{sends}{HINT * bool(l2)}"\n    " [%0]' if not multicast else f'"\n    "{sends}{HINT * bool(l2)} [%0]'
@@ -25,7 +37,7 @@ def _gather_piece(name: str, multicast: bool, l2: L2Policy) -> Piece:
         f"DEV void {name}(u32 to, const CUtensorMap* desc, u32 bar, int x, int y0, int y1, int y2, int y3{blocks}) {{\n"
         f'  asm volatile("cp.async.bulk.tensor.2d.shared::{space}.global.tile::gather4.mbarrier::complete_tx::bytes{tail}'
         f', [%1, {{%3, %4, %5, %6, %7}}], [%2]{last};"\n'
-        '    :: "r"(to), "l"(desc), "r"(bar), "r"(x), "r"(y0), "r"(y1), "r"(y2), "r"(y3)'
+        f'    :: "r"(to), "l"(desc), {barrier_of(pair)}, "r"(x), "r"(y0), "r"(y1), "r"(y2), "r"(y3)'
         f"""{', "h"(blocks)' * multicast}{policy_operand(l2)} : "memory"); }}""",
         ("CUtensorMap",),
     )
@@ -51,20 +63,21 @@ def _scatter_piece(name: str, l2: L2Policy) -> Piece:
 
 def _request(e: Emitter, op: Op, index: Index) -> tuple[str, list[str]]:
     """The shared memory address of an instruction's rows, and their coordinates."""
-    desc, handle, rows, first = (op.operand(name) for name in ("desc", "handle", "rows", "column"))
-    assert desc is not None and handle is not None and rows is not None
+    desc, rows, first = (op.operand(name) for name in ("desc", "rows", "column"))
+    assert desc is not None and rows is not None
     firsts, columns, offsets = zip(*op.attrs["steps"], strict=True)
     at = [e.at(rows, e.entry(tuple([first + row for first in firsts]), index)) for row in range(tma.GATHERED)]
-    return moved(e, handle, offsets, index), [column(desc, moved(e, first, columns, index)), *at]
+    return received(e, op, offsets, index), [column(desc, moved(e, first, columns, index)), *at]
 
 
 @elects(tma.gather4)
 def _gather(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     desc, bar, *_ = op.operands
     assert desc is not None and bar is not None
-    blocks = [receiving(e, bits)] if (bits := op.attrs["receivers"]) else []
-    name = named(e, f"tma_gather4{'_multicast' if blocks else ''}", op.attrs["l2"])
-    e.pieces.define(name, _gather_piece(name, bool(blocks), op.attrs["l2"]))
+    blocks = [receiving(e, op, bits)] if (bits := op.attrs["receivers"]) else []
+    pair, way = paired(op)
+    name = named(e, "_".join(["tma_gather4", *["multicast"] * bool(blocks), *[way[:-1]] * bool(way)]), op.attrs["l2"])
+    e.pieces.define(name, _gather_piece(name, bool(blocks), pair, op.attrs["l2"]))
 
     def text(index: Index) -> str:
         to, coordinates = _request(e, op, index)

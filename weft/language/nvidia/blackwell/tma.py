@@ -35,10 +35,12 @@ from weft.language.nvidia.hopper.tma import (
     async_load_im2col,
     async_store,
     check_column,
+    check_reached,
     is_multicast,
     l2_of,
     make_tensor_descriptor,
     request_integer,
+    signalled,
     store_wait,
     stored_descriptor,
     tiled_descriptor,
@@ -66,18 +68,20 @@ def async_gather(
 
     `x_offsets` is a one-dimensional int32 tile of at least 8 elements, in any layout; out-of-bounds rows are read as the
     descriptor's padding. The descriptor's block is one row of at least 32 bytes, [1, C], and `result` is a buffer [rows, C] in
-    its layout, or a slice of one. All bytes of `result` count on the barrier's current phase. With `multicast`, the first of
-    the CTAs that hold copies of the rows loads them for all of these, as in `async_copy_global_to_shared`.
+    its layout, or a slice of one as in `async_copy_global_to_shared`. All bytes of `result` count on the barrier's current
+    phase; a CTA pair may share the barrier. With `multicast`, the first of the CTAs that hold copies of the rows loads them for
+    all of these, as in `async_copy_global_to_shared`.
 
     Raises CompilationError: async-target, async-descriptor-needed, async-descriptor-mode, gather-rows, gather-block,
     async-coordinate-step, async-coordinate-type, cluster-signal, language-predicate, and the errors of an invalid barrier or
-    buffer; LayoutError (gather-buffer).
+    buffer; LayoutError (gather-buffer, cluster-slice).
     """
     what = "async_gather"
     desc, rows, column = _check_rows(what, tiled_descriptor, tensor_desc, x_offsets, y_offset)
-    bar, memory = check_own_barrier(what, barrier), _check_memory(what, desc, rows, result)
+    bar, memory = check_own_barrier(what, barrier, pairs=True), _check_memory(what, desc, rows, result, loads=True)
     operands = (desc.handle, bar, memory, predicate(f"{what}, pred,", pred), rows, column)
-    apply_many(ops.gather, operands, multicast=is_multicast(multicast), **l2_of(what, cache_policy))
+    sent = {"multicast": is_multicast(multicast), **signalled(bar, memory)}
+    apply_many(ops.gather, operands, **sent, **l2_of(what, cache_policy))
 
 
 @builtin
@@ -112,17 +116,20 @@ def _check_rows(
     return desc, offsets, request_integer(what, 1, column, int32)
 
 
-def _check_memory(what: str, desc: tensor_descriptor, rows: tensor, x: Any) -> shared_memory_descriptor:
-    """Checks for a buffer of the rows, in the descriptor's layout. Raises gather-buffer, and the errors of an invalid
-    buffer."""
+def _check_memory(
+    what: str, desc: tensor_descriptor, rows: tensor, x: Any, loads: bool = False
+) -> shared_memory_descriptor:
+    """Checks for a buffer of the rows, in the descriptor's layout; `loads` as in `check_reached`. Raises gather-buffer,
+    cluster-slice, and the errors of an invalid buffer."""
     memory = check_buffer(what, x)
     d, t = desc.handle.descriptor, memory.memory
     want = (rows.shape[0], d.block_shape[1])
-    if (t.element, t.shape, t.layout) != (d.element, want, d.layout) or not ops.in_boxes(t):
+    if (t.element, t.shape, t.layout) != (d.element, want, d.layout) or ops.reached(t) == "no box":
         raise fail(
             errors.GATHER_BUFFER, what=what, count=want[0], desc=describe(desc.handle), desc_layout=d.layout, want=list(want),
             got=name_of(memory), layout=t.layout,
         )  # fmt: skip
+    check_reached(what, memory, loads)
     return memory
 
 

@@ -82,6 +82,10 @@ def async_copy_global_to_shared(
     block, `tensor_desc.block_type.nbytes`, count on the barrier's current phase. `result` is a buffer of the block's shape in
     the descriptor's layout, or such a slice of a larger buffer if it consists of whole TMA boxes.
 
+    In a cluster the memory of a slice may be in other blocks than those whose parts of the block it receives. On Blackwell, a
+    CTA loads to the other CTA of its pair then, and signals its own barrier: the other CTA sees the elements after a wait by
+    this one and a cluster barrier.
+
     In a cluster each CTA copies its own part, `tensor_desc.nbytes_per_cta` bytes, which signals its own barrier. With
     `multicast`, the first of the CTAs that hold copies of a part (zero vectors in `cga_layout`) loads it once and writes it to
     the shared memory of all of them, which must have finished with the buffer by then. `sender` selects another CTA: it is the
@@ -90,17 +94,17 @@ def async_copy_global_to_shared(
 
     Raises CompilationError: language-cache-policy-needed, language-cache-policy-part, cluster-sender, async-target, async-
     descriptor-needed, async-descriptor-mode, async-coordinates, async-coordinate-step, async-coordinate-type, language-
-    predicate, and the errors of an invalid barrier or buffer; LayoutError (async-block).
+    predicate, and the errors of an invalid barrier or buffer; LayoutError (async-block, cluster-slice).
     """
     what = "async_copy_global_to_shared"
     desc = tiled_descriptor(what, tensor_desc)
     bar = check_own_barrier(what, barrier, pairs=current().target.has_tcgen05)
-    memory = _check_block(what, desc, result)
+    memory = _check_block(what, desc, result, loads=True)
     coords = _coordinates(what, desc, coord, desc.rank)
     many = is_multicast(multicast)
     operands = (desc.handle, bar, memory, predicate(what, pred), *coords)
     sent = {"multicast": many, "sender": _check_sender(desc, many, sender)}
-    apply_many(ops.load, operands, **sent, shared_by=blocks_sharing(bar.handle), **l2_of(what, cache_policy))
+    apply_many(ops.load, operands, **sent, **signalled(bar, memory), **l2_of(what, cache_policy))
 
 
 @builtin
@@ -348,11 +352,13 @@ def stored_descriptor(what: str, x: object) -> tensor_descriptor:
     return desc
 
 
-def _check_block(what: str, desc: tensor_descriptor, x: object) -> shared_memory_descriptor:
-    """Checks for a buffer of the descriptor's element type, shape and layout, or a slice that consists of whole TMA boxes."""
+def _check_block(what: str, desc: tensor_descriptor, x: object, loads: bool = False) -> shared_memory_descriptor:
+    """Checks for a buffer of the descriptor's element type, shape and layout, or a slice that consists of whole TMA boxes.
+    `loads` as in `check_reached`."""
     memory = check_buffer(what, x)
     d, t = desc.handle.descriptor, memory.memory
-    if (t.element, t.shape, t.layout) != (d.element, d.block_shape, d.layout) or not ops.in_boxes(t):
+    fits = (t.element, t.shape, t.layout) == (d.element, d.block_shape, d.layout)
+    if not fits or ops.reached(t) == "no box":
         part = "" if t.alloc_shape == t.shape[memory.leading :] else f", a part of a tile {list(t.alloc_shape)},"
         raise fail(
             errors.BLOCK,
@@ -362,7 +368,31 @@ def _check_block(what: str, desc: tensor_descriptor, x: object) -> shared_memory
             got=name_of(memory) + part,
             layout=t.layout,
         )
+    check_reached(what, memory, loads)
     return memory
+
+
+def check_reached(what: str, memory: shared_memory_descriptor, loads: bool) -> None:
+    """Checks that the memory of a slice is in the blocks that copy its parts, or where this `loads` tiles, in those of their
+    pairs. Raises cluster-slice."""
+    t = memory.memory
+    where = ops.reached(t)
+    pairs = current().target.has_tcgen05
+    if where == "own" or (where == "pair" and loads and pairs):
+        return
+    limit = "only loads of tiles write to another block"
+    if loads:
+        limit = "a load writes to the other block of its pair only (ranks 2n and 2n + 1)"
+    if loads and not pairs:
+        limit = f"the TMA of {current().target.name} writes to the block's own memory"
+    raise fail(
+        cluster_errors.SLICE, what=what, got=name_of(memory), tile=list(t.alloc_shape), layout=t.layout, limit=limit
+    )
+
+
+def signalled(bar: shared_memory_descriptor, memory: shared_memory_descriptor) -> dict[str, Any]:
+    """The attributes of a load by which blocks it signals, and which it writes to."""
+    return {"shared_by": blocks_sharing(bar.handle), "remote": ops.reached(memory.memory) == "pair"}
 
 
 def _coordinates(what: str, desc: tensor_descriptor, coord: Any, rank: int, dtype: DType = int32) -> list[tensor]:

@@ -331,18 +331,41 @@ def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handl
     shared = receivers(_linear(op), task.machine.blocks) if op.attrs["multicast"] else 0
     if not task.sends(op, shared):
         return
+    bring(task, op, request, bar, handle, place, shared)
+
+
+def bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place, sharing: int) -> None:
+    """Start a load to all blocks whose rank differs from the task's in the bits `sharing` only."""
     places.check_bounds(task, op, handle, place, request.map.element, "copies into")
+    crossing = _crossing(task, op, handle)
     for rank in range(task.machine.blocks):
-        if rank & ~shared == task.rank & ~shared:
-            bring(task, op, request, bar, handle, place, peer(task, op, rank))
+        if rank & ~sharing == task.rank & ~sharing:
+            _bring(task, op, request, bar, handle, place, rank, peer(task, op, rank ^ crossing))
 
 
-def bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place, block: Block) -> None:
-    """Start a load to the memory of a block. It signals that block's mbarrier, or the one that the block shares."""
+def _crossing(task: Task, op: Op, handle: Handle) -> int:
+    """1 if the task's block loads its part of a slice to the memory of the other block of its pair, 0 if to its own."""
+    if not op.attrs.get("remote"):
+        return 0
+    if task.machine.lowered:
+        return int(op.attrs["crossing"]) >> task.rank & 1
+    value = op.operand("handle")
+    assert value is not None and isinstance(value.type, SharedType)
+    t = value.type
+    assert isinstance(t.layout, NVMMASharedLayout)
+    part = tma_layout.Slice(t.alloc_shape, handle.start)
+    return tma_layout.crossing(t.shape, t.layout, t.element.bits, part, task.machine.blocks).blocks >> task.rank & 1
+
+
+def _bring(
+    task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place, rank: int, block: Block
+) -> None:
+    """Start a load to the memory of a block, for the block of this rank: it signals that one's mbarrier, or the one which that
+    one shares."""
     element = request.map.element
-    first = peer(task, op, block.rank & ~int(op.attrs.get("shared_by", 0)))
+    first = peer(task, op, rank & ~int(op.attrs.get("shared_by", 0)))
     barrier = barrier_at(task, op, bar, _threads(op), first)
-    if block is task.block:
+    if rank == task.rank:
         descriptors.use(task, op, request.map, barrier.component, barrier.completed)
         if request.undefined is None:
             request.touch("load", "read", barrier.component, barrier.completed)

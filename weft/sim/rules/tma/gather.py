@@ -26,7 +26,7 @@ from weft.sim.memory.matrix_operands import swizzled
 from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import Handle
 from weft.sim.rule import rule
-from weft.sim.rules.mbarrier import holds, peer
+from weft.sim.rules.mbarrier import holds
 from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import shared_type
 from weft.sim.rules.tma.copies import Request, box_lines, bring, check_column, descriptor_of, integers, start_store
@@ -66,10 +66,7 @@ def _start_gather(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, r
     """Start a gather to the blocks whose rank differs from the task's in the bits `sharing` only."""
     coordinates, place = rows
     request = Request(task, op, desc, coordinates, "reads", mine=place.mine)
-    places.check_bounds(task, op, handle, place, request.map.element, "copies into")
-    for rank in range(task.machine.blocks):
-        if rank & ~sharing == task.rank & ~sharing:
-            bring(task, op, request, bar, handle, place, peer(task, op, rank))
+    bring(task, op, request, bar, handle, place, sharing)
 
 
 def _start_scatter(task: Task, op: Op, desc: Data, handle: Handle, rows: Rows) -> None:

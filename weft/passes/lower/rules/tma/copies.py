@@ -18,7 +18,7 @@ from weft.layout.cluster import block_bases, copies, receivers
 from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
 from weft.passes.lower.blocks import acting, sending, where
-from weft.passes.lower.handles import slice_of, view
+from weft.passes.lower.handles import remote_view, slice_of, type_of, view
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.state import Lowering, LowerRule
 
@@ -65,14 +65,27 @@ def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
 def load(lo: Lowering, op: Op) -> None:
     """One TMA load per box, all on one mbarrier. A multicast load is issued by one of the receiving blocks."""
     attrs = _attrs(lo, op)
-    desc, bar, handle, pred, *coords = op.operands
+    desc, bar, _, pred, *coords = op.operands
     sharing = receivers(_linear(op), lo.num_ctas) if op.attrs["multicast"] else 0
     attrs["multicast"] = bool(sharing)
+    memory, crossing = destination(lo, op)
     with where(lo, sending(lo, op, sharing)):
         lo.emit(
-            op.kind, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred), *_coordinates(lo, op, coords),
-            **attrs,
+            op.kind, lo.scalar(desc), view(lo, bar), memory, optional(lo, pred), *_coordinates(lo, op, coords),
+            **{**attrs, **crossing},
         )  # fmt: skip
+
+
+def destination(lo: Lowering, op: Op) -> tuple[Value, dict[str, Any]]:
+    """The memory that a load writes to, and for slices in the memory of other blocks the attribute that says in which."""
+    handle = op.operand("handle")
+    assert handle is not None
+    if not op.attrs.get("remote"):
+        return view(lo, handle), {}
+    t, part = type_of(handle), slice_of(lo, handle)
+    assert part is not None and isinstance(t.layout, NVMMASharedLayout)
+    found = tma_layout.crossing(t.shape, t.layout, t.element.bits, part, lo.num_ctas)
+    return remote_view(lo, handle, found), {"crossing": found.blocks}
 
 
 def store(lo: Lowering, op: Op) -> None:

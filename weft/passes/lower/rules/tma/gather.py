@@ -24,6 +24,7 @@ from weft.passes.lower.blocks import acting, sending, where
 from weft.passes.lower.handles import slice_of, type_of, view
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.rules.tile.convert import converted
+from weft.passes.lower.rules.tma.copies import destination
 from weft.passes.lower.state import Lowering, LowerRule
 
 
@@ -91,10 +92,12 @@ def gather(lo: Lowering, op: Op) -> None:
     t = type_of(handle)
     sharing = receivers(t.layout.to_linear(t.shape), lo.num_ctas) if op.attrs["multicast"] else 0
     whole, first = _rows(lo, op, desc, handle, rows), _column(lo, desc, handle, column)
+    memory, crossing = destination(lo, op)
+    kept = {name: op.attrs[name] for name in ("shared_by", "remote", "l2")}
     with where(lo, sending(lo, op, sharing)):
         lo.emit(
-            tma.gather4, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred), whole, first,
-            steps=_steps(lo, desc, handle), receivers=sharing, l2=op.attrs["l2"],
+            tma.gather4, lo.scalar(desc), view(lo, bar), memory, optional(lo, pred), whole, first,
+            steps=_steps(lo, desc, handle), receivers=sharing, **kept, **crossing,
         )  # fmt: skip
 
 
