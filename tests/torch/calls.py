@@ -39,12 +39,37 @@ def topk(torch: ModuleType) -> Call:
     return Call((torch.randn(4, 3, 33), 5), {"largest": False}, lambda x, k, largest: x.topk(k, largest=largest))
 
 
+def rms_norm(torch: ModuleType) -> Call:
+    def reference(x, weight, residual):
+        h = x + residual
+        rstd = (h.square().mean(-1) + 1e-6).rsqrt()
+        return h * rstd[..., None] * weight, h, rstd.detach()
+
+    return Call((torch.randn(2, 3, 40), torch.randn(40), torch.randn(2, 3, 40)), {}, reference)
+
+
+def layer_norm(torch: ModuleType) -> Call:
+    def reference(x, weight, bias):
+        variance, mean = torch.var_mean(x.detach(), -1, correction=0)
+        y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
+        return y, x.new_empty(0), mean, (variance + 1e-5).rsqrt()
+
+    return Call((torch.randn(5, 33), torch.randn(33), torch.randn(33)), {}, reference)
+
+
 CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::matmul": matmul,
     "weft::matmul_out": matmul_out,
     "weft::softmax": softmax,
     "weft::cumsum": cumsum,
     "weft::topk": topk,
+    "weft::rms_norm": rms_norm,
+    "weft::layer_norm": layer_norm,
 }
-ELSEWHERE = {"weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it"}
+OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to run"
+ELSEWHERE = {
+    "weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it",
+    "weft::rms_norm_backward": OF_GRADIENTS,
+    "weft::layer_norm_backward": OF_GRADIENTS,
+}
 """Operators without a call here, and where they are tested."""
