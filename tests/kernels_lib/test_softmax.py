@@ -6,8 +6,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.kernels_lib.rows import COLUMNS, Recorder, slope
+from tests.kernels_lib.rows import close as rows_close
 from tests.kernels_lib.test_errors import refused
-from weft.kernels import SoftmaxConfig, chosen_softmax, rowwise, softmax
+from weft.kernels import (
+    RowConfig,
+    SoftmaxConfig,
+    chosen_softmax,
+    log_softmax,
+    log_softmax_backward,
+    rowwise,
+    softmax,
+    softmax_backward,
+)
 from weft.kernels.device.softmax import softmax_rows
 
 BOUND = {np.float32: 1e-5, np.float16: 2e-3, ml_dtypes.bfloat16: 1e-2}
@@ -28,6 +39,32 @@ def close(y, x):
 
 def array(device, x):
     return device.array(x)
+
+
+@pytest.mark.parametrize("cols", COLUMNS)
+def test_log_softmax(device, rng, cols):
+    x = (rng.standard_normal((2, 1, cols)) * 5).astype(np.float32)
+    wide = x.astype(np.float64)
+    want = (
+        wide - np.log(np.exp(wide - wide.max(-1, keepdims=True)).sum(-1, keepdims=True)) - wide.max(-1, keepdims=True)
+    )
+    np.testing.assert_allclose(device.numpy(log_softmax(device.array(x))), want, rtol=1e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("config", [RowConfig(), RowConfig(2, 1, programs=2), RowConfig(1, 1, programs=1)], ids=str)
+@pytest.mark.parametrize("cols", [9, 260])
+def test_gradients(device, rng, config, cols):
+    """By the formula, and in a short row by the slope."""
+    x, grad = (rng.standard_normal((5, cols)).astype(np.float32) for _ in range(2))
+    y, logs = expected(x), np.log(expected(x))
+    given = device.array(grad), device.array(y.astype(np.float32)), device.array(logs.astype(np.float32))
+    plain = device.numpy(softmax_backward(given[0], given[1], config=config))
+    log = device.numpy(log_softmax_backward(given[0], given[2], config=config))
+    rows_close(plain, y * (grad - (grad * y).sum(1, keepdims=True)))
+    rows_close(log, grad - y * grad.astype(np.float64).sum(1, keepdims=True))
+    if cols < 10:
+        rows_close(plain, slope(expected, x.astype(np.float64), grad), 1e-4)
+        rows_close(log, slope(lambda x: np.log(expected(x)), x.astype(np.float64), grad), 1e-4)
 
 
 @pytest.mark.parametrize("dtype", list(BOUND))
@@ -81,40 +118,32 @@ def test_empty(device):
 
 @pytest.mark.parametrize("dtype", list(BOUND))
 @pytest.mark.parametrize(
-    ("cols", "stride", "ahead"), [(4096, 4096, True), (4000, 4016, True), (4000, 4008, False), (4001, 4001, False)]
+    ("cols", "stride", "ahead"), [(4096, 4096, True), (4000, 4016, True), (4000, 4008, True), (4001, 4001, False)]
 )
 def test_rows_that_are_not_aligned_are_loaded(dtype, cols, stride, ahead, monkeypatch):
     """The simulator copies elements of any alignment, so the kernel is compiled here."""
-    given: list[tuple] = []
-    monkeypatch.setattr(rowwise, "softmax_rows", Recorder(given))
+    recorder = Recorder()
+    monkeypatch.setattr(rowwise, "softmax_rows", recorder)
+    monkeypatch.setattr(rowwise, "persistent", lambda *_: 1)
     x = np.zeros((3, stride), dtype)[:, :cols]
     softmax(x, np.empty_like(x), config=SoftmaxConfig(2, 4))
-    ((arguments, options),) = given
+    ((arguments, options),) = recorder.given
     text = softmax_rows.warmup(*arguments, **options, target="sm_90a").asm["cuda"]
     assert ("cp.async" in text) == (ahead or dtype is np.float32)
-
-
-class Recorder:
-    """A kernel that only keeps what it is launched with."""
-
-    def __init__(self, given):
-        self.given = given
-
-    def __getitem__(self, grid):
-        return lambda *arguments, stream, **options: self.given.append((arguments, options))
 
 
 def test_longer_rows_take_larger_clusters():
     chosen = [chosen_softmax(cols, "float32") for cols in (100, 4096, 16384, 16385, 65536, 131072, 262144, 524288)]
     assert [config.num_ctas for config in chosen] == [1, 1, 1, 2, 4, 8, 16, 16]
-    assert all(config.part(1, 4) <= 32768 for config in chosen)
 
 
 def test_mistakes():
     x = np.zeros((4, 64), np.float32)
-    refused("kernels-array", lambda: softmax(x[0]), "x is an array of shape [64]")
-    refused("kernels-softmax", lambda: softmax(x.T), "float32 [64, 4]", "strides [1, 64]")
-    refused("kernels-softmax", lambda: softmax(x.astype(np.int32)), "int32")
-    refused("kernels-softmax-out", lambda: softmax(x, x[:2]), "float32 [2, 64]", "float32 [4, 64]")
+    refused("kernels-rows-array", lambda: softmax([1.0]), "softmax", "x is a list")
+    refused("kernels-rows-strides", lambda: softmax(x.T), "x has shape [64, 4] and strides [1, 64]")
+    refused("kernels-rows-dtype", lambda: log_softmax(x.astype(np.int32)), "log_softmax", "int32")
+    refused("kernels-rows-shape", lambda: softmax(x, x[:2]), "[2, 64]", "[4, 64]")
+    refused("kernels-rows-shape", lambda: softmax_backward(x[:2], x), "grad has shape [2, 64]", "[4, 64]")
+    refused("kernels-rows-columns", lambda: softmax_backward(*[np.zeros((1, 300_000), np.float32)] * 2), "300000")
     refused("kernels-softmax-columns", lambda: softmax(np.zeros((1, 600_000), np.float32)), "600000", "524288")
     refused("kernels-out-overlaps", lambda: softmax(x[:2], x[1:3]), "x")

@@ -31,6 +31,10 @@ def softmax(torch: ModuleType) -> Call:
     return Call((torch.randn(3, 5, 37),), {}, lambda x: x.softmax(-1))
 
 
+def log_softmax(torch: ModuleType) -> Call:
+    return Call((torch.randn(4, 130),), {}, lambda x: x.log_softmax(-1))
+
+
 def cumsum(torch: ModuleType) -> Call:
     return Call((torch.randn(3, 129),), {}, lambda x: x.cumsum(-1))
 
@@ -61,6 +65,7 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::matmul": matmul,
     "weft::matmul_out": matmul_out,
     "weft::softmax": softmax,
+    "weft::log_softmax": log_softmax,
     "weft::cumsum": cumsum,
     "weft::topk": topk,
     "weft::rms_norm": rms_norm,
@@ -70,6 +75,8 @@ OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to r
 ELSEWHERE = {
     "weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it",
     "weft::rms_norm_backward": OF_GRADIENTS,
+    "weft::softmax_backward": OF_GRADIENTS,
+    "weft::log_softmax_backward": OF_GRADIENTS,
     "weft::layer_norm_backward": OF_GRADIENTS,
 }
 """Operators without a call here, and where they are tested."""

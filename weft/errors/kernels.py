@@ -214,18 +214,6 @@ QUANTISED_SCALES = row(
 
 # softmax
 
-SOFTMAX = row(
-    "kernels-softmax",
-    LaunchError,
-    "softmax takes float32, float16 or bfloat16 with rows of contiguous elements, but {name} is {got}",
-    "convert it, or copy it so that the elements of a row follow one another",
-)
-SOFTMAX_OUT = row(
-    "kernels-softmax-out",
-    LaunchError,
-    "out is {got}, but the softmax of x is {want}",
-    "pass an array of x's shape and type on its device, or leave it out",
-)
 SOFTMAX_COLUMNS = row(
     "kernels-softmax-columns",
     LaunchError,

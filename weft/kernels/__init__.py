@@ -20,7 +20,14 @@ from weft.kernels.explanation import Explanation
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
 from weft.kernels.rows.norms import Normalised, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from weft.kernels.rows.plan import RowConfig
-from weft.kernels.rowwise import SoftmaxConfig, chosen_softmax, softmax
+from weft.kernels.rowwise import (
+    SoftmaxConfig,
+    chosen_softmax,
+    log_softmax,
+    log_softmax_backward,
+    softmax,
+    softmax_backward,
+)
 from weft.kernels.scaled import compile_scaled, matmul_scaled
 from weft.kernels.scan import cumsum
 from weft.kernels.schedulers import Schedule
@@ -30,6 +37,6 @@ from weft.kernels.tuning import tune_matmul
 __all__ = [
     "ORDERS", "VARIANTS", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule", "SoftmaxConfig",
     "chosen_config", "chosen_softmax", "compile_matmul", "compile_scaled", "cumsum", "layer_norm", "layer_norm_backward",
-    "matmul", "matmul_configs", "matmul_scaled", "rms_norm", "rms_norm_backward", "schedulers", "softmax", "topk",
-    "tune_matmul",
+    "log_softmax", "log_softmax_backward", "matmul", "matmul_configs", "matmul_scaled", "rms_norm", "rms_norm_backward",
+    "schedulers", "softmax", "softmax_backward", "topk", "tune_matmul",
 ]  # fmt: skip

@@ -17,11 +17,11 @@ Nothing else of weft imports PyTorch. Each family of `weft.kernels` has a file h
 from weft.torch.norms import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from weft.torch.operators import OPERATORS, Operator, operator
 from weft.torch.products import matmul, matmul_out, matmul_scaled
-from weft.torch.rows import softmax
+from weft.torch.rows import log_softmax, log_softmax_backward, softmax, softmax_backward
 from weft.torch.scan import cumsum
 from weft.torch.selection import topk
 
 __all__ = [
-    "OPERATORS", "Operator", "cumsum", "layer_norm", "layer_norm_backward", "matmul", "matmul_out", "matmul_scaled", "operator",
-    "rms_norm", "rms_norm_backward", "softmax", "topk",
+    "OPERATORS", "Operator", "cumsum", "layer_norm", "layer_norm_backward", "log_softmax", "log_softmax_backward", "matmul",
+    "matmul_out", "matmul_scaled", "operator", "rms_norm", "rms_norm_backward", "softmax", "softmax_backward", "topk",
 ]  # fmt: skip

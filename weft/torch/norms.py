@@ -66,7 +66,11 @@ rms_norm.register_autograd(_backward, setup_context=_keep)
 
 @operator("weft::layer_norm")
 def layer_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-5
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`weft.kernels.layer_norm` as an operator: `out`, `total` (without elements if there is no residual), `mean` and `rstd`.
 
@@ -77,14 +81,24 @@ def layer_norm(
 
 @layer_norm.register_fake
 def _(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-5
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), _total(x, residual), _statistics(x), _statistics(x)
 
 
 @operator("weft::layer_norm_backward")
 def layer_norm_backward(
-    grad: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, bias: bool = True, added: Tensor | None = None
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    bias: bool = True,
+    added: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`weft.kernels.layer_norm_backward` as an operator; gradients that there are none of have no elements."""
     dx, dweight, dbias = kernels.layer_norm_backward(grad, x, weight, mean, rstd, bias=bias, added=added)
@@ -93,7 +107,13 @@ def layer_norm_backward(
 
 @layer_norm_backward.register_fake
 def _(
-    grad: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, bias: bool = True, added: Tensor | None = None
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    bias: bool = True,
+    added: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     like = x if weight is None else weight
     dweight = x.new_empty(0) if weight is None else weight.new_empty(weight.shape)

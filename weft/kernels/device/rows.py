@@ -178,11 +178,15 @@ class Rows:
                 async_copy.async_copy_global_to_shared(buffer, self.place(base, row, stride), mask=mask)
 
     @jit
-    def take(self, buffer, base, row, stride):
-        """The rows that begin at `row`, copied ahead or loaded; 0 where there are no elements."""
-        if self.plan.ahead:
-            return buffer.load(self.plan.layout)
-        return self.load(base, row, stride)
+    def take(self, buffer, base, row, stride, other: gl.constexpr = 0.0):
+        """The rows that begin at `row`, copied ahead or loaded, and `other` where there are no elements."""
+        if not self.plan.ahead:
+            return self.load(base, row, stride, other)
+        x = buffer.load(self.plan.layout)
+        # Copies fill up with zeros.
+        if self.plan.whole or other == 0:
+            return x
+        return gl.where(self.column < self.cols, x, other)
 
     @jit
     def arrived(self):

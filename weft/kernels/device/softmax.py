@@ -1,90 +1,93 @@
-"""Row softmax by clusters: the blocks of a cluster hold a row in their registers and exchange two numbers each.
+"""Softmax and log-softmax of rows, forward and backward.
 
-A row is a tile [blocks, columns of a block]: each block has the maximum and the sum of its part. It sends both to every block
-(st.async, 8 bytes), which counts the bytes of the others on its own mbarrier, so no block waits at a barrier of the cluster.
-With one block there is nothing to send. Meanwhile the next row is copied to shared memory, if cp.async can: each thread copies
-what it will hold, so threads do not wait for each other there either.
+Each block has the maximum and the sum of its part of a row; in a cluster it sends both to every block (`Rows.exchanged`). So
+an element takes one exponential, and all that blocks wait for is one exchange of 8 bytes.
 """
 
 from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.language.nvidia.ampere import async_copy
-from weft.language.nvidia.hopper import async_store, cluster, mbarrier
+from weft.kernels.device.rows import Rows
+from weft.kernels.rows.plan import RowPlan
 
 LOG2E: gl.constexpr = gl.constexpr(1.4426950408889634)
+LN2: gl.constexpr = gl.constexpr(0.6931471805599453)
 LEAST: gl.constexpr = gl.constexpr(-3.4028234663852886e38)
 """A maximum is at least this: of columns that are all -inf or masked off, -inf - -inf would be NaN."""
 
 
 @jit
-def fetch(buffer, src, at, inside, WHOLE: gl.constexpr):
-    """Start to copy the block's part of a row to shared memory."""
-    if WHOLE:
-        async_copy.async_copy_global_to_shared(buffer, src + at)
-    else:
-        async_copy.async_copy_global_to_shared(buffer, src + at, mask=inside)
-    async_copy.commit_group()
+def powers(x):
+    """The largest elements of the lines, and e to the power of the differences from them, with their sums."""
+    peak = gl.maximum(gl.max(x, axis=1), LEAST)
+    # Not one FMA: the product of a mask's -3e38 and log2(e) overflows.
+    e = gl.exp2((x - peak[:, None]) * LOG2E)
+    return peak, e, gl.sum(e, axis=1)
 
 
 @jit
+def combined(rows, peak, total, turn):
+    """The largest elements of whole rows, and the sums relative to these, of what the lines have."""
+    if rows.plan.blocks == 1:
+        return peak, total
+    found = rows.exchanged(turn, (peak, total))
+    top = gl.max(found[0], axis=0)
+    return rows.lined(top), rows.lined(gl.sum(found[1] * gl.exp2((found[0] - top) * LOG2E), axis=0))
+
+
+@jit(do_not_specialize=["count", "cols", "src_stride", "dst_stride"])
 def softmax_rows(
-    src: gl.tensor, dst: gl.tensor, rows: gl.tensor, cols: gl.tensor, src_stride: gl.tensor, dst_stride: gl.tensor,
-    PART: gl.constexpr, WHOLE: gl.constexpr, AHEAD: gl.constexpr, layout: gl.constexpr, pairs: gl.constexpr, held: gl.constexpr,
-    copies: gl.constexpr,
-):  # fmt: skip
-    """Rows of `cols` columns, of which each block holds PART, WHOLE if that is all of them. There are at most as many programs
-    as rows. With AHEAD the next row is copied to shared memory meanwhile, which takes rows that are aligned. `layout`, `held`:
-    a row over the blocks, in registers and in shared memory; `pairs`, `copies`: the numbers of all blocks, in each of them."""
-    BLOCKS: gl.constexpr = gl.num_ctas()
-    i = gl.arange(0, BLOCKS, gl.SliceLayout(1, layout))[:, None]
-    j = gl.arange(0, PART, gl.SliceLayout(0, layout))[None, :]
-    at = i * PART + j
-    inside = at < cols
-    if BLOCKS > 1:
-        # Two buffers: a block that sends for one row has got all of the row before, so all have read the one before that.
-        sent = gl.allocate_shared_memory(gl.float32, [2, BLOCKS, 2], copies)
-        bars = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-        mbarrier.init(bars.index(0), count=1)
-        mbarrier.init(bars.index(1), count=1)
-        cluster.arrive()
-    if AHEAD:
-        buffer = gl.allocate_shared_memory(src.dtype.element_ty, [BLOCKS, PART], held)
-        fetch(buffer, src + gl.program_id(0).to(gl.int64) * src_stride, at, inside, WHOLE)
-    if BLOCKS > 1:
-        cluster.wait()
+    src: gl.tensor, dst: gl.tensor, count: int, cols: int, src_stride: int, dst_stride: int, LOG: gl.constexpr,
+    plan: gl.constexpr[RowPlan],
+) -> None:  # fmt: skip
+    """`dst` = softmax of the rows of `src`, or its logarithm."""
+    rows = Rows.make(count, cols, plan)
+    ahead = rows.buffer(src)
+    rows.fetch(ahead, src, rows.first(), src_stride)
+    rows.commit()
+    rows.ready()
     turn = 0
-    for row in range(gl.program_id(0), rows, gl.num_programs(0)):
-        if AHEAD:
-            async_copy.wait_group(0)
-            x = buffer.load(layout).to(gl.float32)
-            if not WHOLE:
-                x = gl.where(inside, x, float("-inf"))
-            following = row + gl.num_programs(0)
-            if following < rows:
-                fetch(buffer, src + following.to(gl.int64) * src_stride, at, inside, WHOLE)
+    for row in range(rows.first(), count, rows.step()):
+        rows.arrived()
+        x = rows.take(ahead, src, row, src_stride, float("-inf")).to(gl.float32)
+        rows.fetch(ahead, src, row + rows.step(), src_stride)
+        rows.commit()
+        peak, e, total = powers(x)
+        top, whole = combined(rows, peak, total, turn)
+        turn = turn + 1
+        if LOG:
+            y = (x - top[:, None]) - (gl.log2(whole) * LN2)[:, None]
+        elif plan.blocks > 1:
+            y = e * (gl.exp2((peak - top) * LOG2E) / whole)[:, None]
         else:
-            x = gl.load(src + row.to(gl.int64) * src_stride + at, mask=inside, other=float("-inf")).to(gl.float32)
-        peak = gl.maximum(gl.max(x, axis=1), LEAST)
-        # Not one FMA: the product of a mask's -3e38 and log2(e) overflows.
-        e = gl.exp2((x - peak[:, None]) * LOG2E)
-        total = gl.sum(e, axis=1)
-        if BLOCKS > 1:
-            bar, part = bars.index(turn & 1), sent.index(turn & 1)
-            mbarrier.expect(bar, part.nbytes_per_cta)
-            async_store(part, gl.join(peak, total), bar)
-            mbarrier.wait(bar, (turn >> 1) & 1)
-            peaks, totals = gl.split(part.load(pairs))
-            top = gl.max(peaks, axis=0)
-            whole = gl.sum(totals * gl.exp2((peaks - top) * LOG2E), axis=0)
-            factor = gl.exp2((peak - top) * LOG2E) / whole
-            turn += 1
+            y = e * (1.0 / whole)[:, None]
+        rows.store(dst, row, dst_stride, y)
+
+
+@jit(do_not_specialize=["count", "cols", "grad_stride", "y_stride", "dst_stride"])
+def softmax_backward_rows(
+    grad: gl.tensor, y: gl.tensor, dst: gl.tensor, count: int, cols: int, grad_stride: int, y_stride: int, dst_stride: int,
+    LOG: gl.constexpr, plan: gl.constexpr[RowPlan],
+) -> None:  # fmt: skip
+    """`dst` = the gradient of what `y` is the softmax of, or the logarithm of one."""
+    rows = Rows.make(count, cols, plan)
+    ahead_grad, ahead_y = rows.buffer(grad), rows.buffer(y)
+    rows.fetch(ahead_grad, grad, rows.first(), grad_stride)
+    rows.fetch(ahead_y, y, rows.first(), y_stride)
+    rows.commit()
+    rows.ready()
+    turn = 0
+    for row in range(rows.first(), count, rows.step()):
+        rows.arrived()
+        g = rows.take(ahead_grad, grad, row, grad_stride).to(gl.float32)
+        p = rows.take(ahead_y, y, row, y_stride).to(gl.float32)
+        rows.fetch(ahead_grad, grad, row + rows.step(), grad_stride)
+        rows.fetch(ahead_y, y, row + rows.step(), y_stride)
+        rows.commit()
+        if LOG:
+            x = g - gl.exp2(p * LOG2E) * rows.sum(g, turn)[:, None]
         else:
-            factor = 1.0 / total
-        y = (e * factor[:, None]).to(dst.dtype.element_ty)
-        out = dst + row.to(gl.int64) * dst_stride + at
-        if WHOLE:
-            gl.store(out, y)
-        else:
-            gl.store(out, y, mask=inside)
+            x = p * (g - rows.sum(g * p, turn)[:, None])
+        turn = turn + 1
+        rows.store(dst, row, dst_stride, x)

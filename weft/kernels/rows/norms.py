@@ -16,17 +16,13 @@ from weft.kernels.rows.operands import (
     lines_of,
     output,
     parameter,
+    pitches,
     same_rows,
     vector_of,
     width_of,
 )
-from weft.kernels.rows.plan import RowConfig, chosen_rows, plan_of
+from weft.kernels.rows.plan import BACKWARD_REGISTERS, FORWARD_REGISTERS, RowConfig, chosen_rows, plan_of
 from weft.plain import as_number
-
-FORWARD_REGISTERS, BACKWARD_REGISTERS = 64, 128
-"""Registers of a thread: two blocks of 16 warps on a multiprocessor, and one."""
-LEAST_COPY = 4
-"""Bytes of the smallest cp.async."""
 
 
 class Normalised(NamedTuple):
@@ -127,17 +123,17 @@ def _forward(
         config = config or chosen_rows(source.cols)
         check_columns(op, source, config)
         vec = width_of(source.cols, source, second, target, summed, *vectors)
-        ahead = config.num_ctas > 1 and vec * min(source.itemsize, second.itemsize if second else 4) >= LEAST_COPY
+        ahead = config.copies(config.num_ctas > 1, vec * min(source.itemsize, second.itemsize if second else 4))
         numbers = 2 if op == "layer_norm" else 1
         plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, numbers=numbers)
         given = (
-            x, residual, weight, bias, out, total, scales, means, rstds, source.rows, source.cols, *_pitches(source, second,
+            x, residual, weight, bias, out, total, scales, means, rstds, source.rows, source.cols, *pitches(source, second,
             target, summed), float(eps), op == "layer_norm", LARGEST.get(dtype, 0.0), plan,
         )  # fmt: skip
         options: dict[str, Any] = {**plan.options, "maxnreg": FORWARD_REGISTERS}
         key = _key(source, second, target, summed, *vectors, scales, means, rstds)
         programs = groups_of(plan, source.rows)
-        if plan.blocks > 1 or config.programs:
+        if ahead or config.programs:
             programs = persistent(normalise, given, options, plan, config, source.rows, source.device, key)
         normalise[programs](*given, **options, stream=stream)
     if second is None and scales is None and not statistics:
@@ -169,11 +165,11 @@ def _backward(
     vec = width_of(source.cols, upper, source, third, target, vector)
     small = min(each.itemsize for each in (source, upper, vector) if each is not None)
     plan = plan_of(config, source.rows, source.cols, vec, numbers=1 if mean is None else 2)
-    if (plan.blocks > 1 or plan.lines == 1) and vec * small >= LEAST_COPY:
+    if config.copies(plan.blocks > 1 or plan.lines == 1, vec * small):
         plan = plan_of(config, source.rows, source.cols, vec, ahead=True, numbers=plan.numbers)
     options: dict[str, Any] = {**plan.options, "maxnreg": BACKWARD_REGISTERS}
     sums = tuple(None if value is None else empty_like(x, (1, source.cols), "float32") for value in (dweight, dbias))
-    sizes = (source.rows, source.cols, *_pitches(upper, source, third, target), plan)
+    sizes = (source.rows, source.cols, *pitches(upper, source, third, target), plan)
     key = _key(upper, source, third, target, vector, mean, *sums)
     programs = persistent(
         normalise_backward, (grad, x, added_to, weight, mean, rstd, out, *sums, *sizes), options, plan, config, source.rows,
@@ -190,10 +186,6 @@ def _backward(
 
 def _vector(op: str, name: str, value: Any, x: Lines) -> Lines | None:
     return None if value is None else vector_of(op, name, value, x, x.cols)
-
-
-def _pitches(*lines: Lines | None) -> tuple[int, ...]:
-    return tuple(0 if each is None or each.rows <= 1 else each.pitch for each in lines)
 
 
 def _key(*given: Any) -> tuple[Any, ...]:

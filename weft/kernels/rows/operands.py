@@ -144,6 +144,11 @@ def width_of(cols: int, first: Lines, *others: Lines | None) -> int:
     return vec
 
 
+def pitches(*lines: Lines | None) -> tuple[int, ...]:
+    """Pitches as arguments of a kernel; 0 for none, and for a single row, whose pitch is never used."""
+    return tuple(0 if each is None or each.rows <= 1 else each.pitch for each in lines)
+
+
 def dtype_of(op: str, value: Any, default: str, known: tuple[str, ...]) -> str:
     """The canonical name of an output's type. Raises LaunchError (kernels-rows-dtype)."""
     name = default if value is None else dtype_name(value)

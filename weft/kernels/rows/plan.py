@@ -17,6 +17,10 @@ ACCESS_BYTES = 16
 EACH = 32
 """Elements of a row in a thread's registers."""
 USUAL_WARPS, MOST_WARPS = 4, 32
+FORWARD_REGISTERS, BACKWARD_REGISTERS = 64, 128
+"""Registers of a thread: two blocks of 16 warps on a multiprocessor, and one."""
+LEAST_COPY = 4
+"""Bytes of the smallest cp.async."""
 USUAL_PART, LONGEST_PART = 16384, 32768
 """Columns of a block: as long as larger clusters exist, and at most."""
 
@@ -27,12 +31,18 @@ class RowConfig:
     to a program.
 
     `each`: elements of a row that a thread holds, where rows are shorter than `num_warps` such warps. `programs`: how many
-    programs are launched; 0 chooses."""
+    programs (or clusters) are launched; 0 chooses. `ahead`: whether a program copies its next rows to shared memory while it
+    computes, where cp.async can; None chooses."""
 
     num_ctas: int = 1
     num_warps: int = USUAL_WARPS
     each: int = EACH
     programs: int = 0
+    ahead: bool | None = None
+
+    def copies(self, usual: bool, nbytes: int) -> bool:
+        """Whether rows are copied ahead, in accesses of `nbytes`."""
+        return (usual if self.ahead is None else self.ahead) and nbytes >= LEAST_COPY
 
 
 @dataclass(frozen=True, slots=True)
