@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-import weft
+import weft.torch
 from tests.project import tree
 from weft import language, layout, views
 from weft.language.nvidia import ampere, blackwell, hopper
@@ -23,13 +23,14 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(REFERENC
     [
         (["weft.md"], weft.__all__[1:]),
         (["language.md"], language.__all__),
+        (["torch.md"], weft.torch.__all__),
         (["layout.md", "strided.md"], layout.__all__),
         (["views.md"], views.__all__),
         (["language.md"], ampere.__all__),
         (["language.md"], [*hopper.__all__, *hopper.mbarrier.__all__, *hopper.tma.__all__, *hopper.cluster.__all__]),
         (["language.md"], [*blackwell.__all__, *blackwell.tma.__all__, *blackwell.clc.__all__]),
     ],
-    ids=["weft", "weft.language", "weft.layout", "weft.views", "ampere", "hopper", "blackwell"],
+    ids=["weft", "weft.language", "weft.torch", "weft.layout", "weft.views", "ampere", "hopper", "blackwell"],
 )
 def test_every_public_name_is_on_its_page(pages, names):
     text = "\n".join(PAGES[page] for page in pages)

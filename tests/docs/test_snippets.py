@@ -14,7 +14,16 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PROGRAMS = {p.relative_to(ROOT).as_posix(): SNIPPET.findall(p.read_text(encoding="utf-8")) for p in PAGES}
 
 
-@pytest.mark.parametrize("page", [page for page, snippets in PROGRAMS.items() if snippets])
+def needs(snippets):
+    """PyTorch is installed for its own run of the tests."""
+    return (
+        [pytest.mark.torch] if any(re.search(r"^import torch$", snippet, re.MULTILINE) for snippet in snippets) else []
+    )
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=needs(snippets)) for page, snippets in PROGRAMS.items() if snippets]
+)
 def test_snippets_run(page, tmp_path, monkeypatch):
     # A kernel is read from its file, so the program needs one; what it writes stays out of the checkout.
     monkeypatch.chdir(tmp_path)

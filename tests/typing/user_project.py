@@ -26,8 +26,8 @@ SURFACE = Path(__file__).with_name("surface.py")
 MODES = ("basic", "strict")
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 OPTIONAL = ("torch", "torch/nn", "matplotlib")
-"""Packages that examples import where they are installed. Here they have stubs in which everything is Any, so that the
-result is the same with and without them."""
+"""Packages that examples import where they are installed. Here they have stubs in which everything is Any, those of
+`typings/` or a short one, so that the result is the same with and without them."""
 STUB = "# pyright: reportIncompleteStub=false\nfrom typing import Any\ndef __getattr__(name: str) -> Any: ...\n"
 
 
@@ -59,8 +59,9 @@ def project(folder: Path, mode: str) -> Path:
     shutil.copy(SURFACE, folder)
     for name in OPTIONAL:
         stub = folder / "typings" / name / "__init__.pyi"
-        stub.parent.mkdir(parents=True)
-        stub.write_text(STUB)
+        stub.parent.mkdir(parents=True, exist_ok=True)
+        own = ROOT / "typings" / name / "__init__.pyi"
+        stub.write_text(own.read_text(encoding="utf-8") if own.exists() else STUB)
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         text = program(page.read_text(encoding="utf-8"))
         if text:
