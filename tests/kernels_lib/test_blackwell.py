@@ -24,6 +24,7 @@ from tests.kernels_lib.matrices import (
 from weft import settings
 from weft.kernels import ORDERS, MatmulConfig, chosen_config, matmul
 from weft.kernels.config import TENSOR_VARIANTS
+from weft.kernels.epilogue import NOTHING
 from weft.kernels.machines import BLACKWELL
 from weft.kernels.operands import matrix
 from weft.kernels.product import KERNELS, Product
@@ -179,10 +180,10 @@ def test_stages_agree(rng, name):
     config, (m, n, k) = TILES[name], (200, 72, 112)
     a, b = random(rng, "float16", (m, k)), random(rng, "float16", (n, k))
     out = poison((m, n), np.float16)
-    product = Product((matrix("a", a), matrix("b", b)), matrix("out", out), "", "", config, 4, machine=BLACKWELL)
+    product = Product((matrix("a", a), matrix("b", b)), matrix("out", out), NOTHING, config, 4, machine=BLACKWELL)
     plan = product.plan
     given = [Described(x, list(side.block), side.layout) for x, side in ((a, plan.a), (b, plan.b))]
     target = Described(out, list(plan.out.block), plan.out.layout)
-    arguments = (*given, target, None, None, *product.sizes, plan)
+    arguments = (*given, target, None, *product.sizes, plan)
     Runner(Device("sim"))(KERNELS[config.variant], product.grid, *arguments, **product.options)
     check(out, a, b.T)

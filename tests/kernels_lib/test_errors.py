@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft
 from weft import settings
-from weft.errors import LaunchError
+from weft.errors import CompilationError, LaunchError
 from weft.kernels import MatmulConfig, chosen_config, compile_matmul, matmul, matmul_configs
 
 A, B = np.ones((24, 40), np.float16), np.ones((40, 16), np.float16)
@@ -247,3 +248,120 @@ def test_configurations_that_are_offered_work():
 def test_importing_the_kernels_loads_no_framework():
     text = "import sys, weft.kernels; print({'torch', 'cuda', 'cupy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+# Epilogues
+
+
+@weft.jit
+def kept(x, rows, columns, extras):
+    return x
+
+
+@weft.jit
+def only_columns(x, rows, columns, extras):
+    return columns
+
+
+@weft.jit
+def misspelt(x, rows, columns, extras):
+    return x.maximum
+
+
+@weft.jit
+def three(x, rows, columns):
+    return x
+
+
+@pytest.mark.parametrize("name", ["bias", "residual"])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.ones(7, np.float32), ("7 columns of 16", "[24, 16]")), (np.ones((23, 16), np.float16), ("23 rows of 24",)),
+        (np.ones((2, 24, 16), np.float16), ("3 dimensions",)), ("x", ("is a str",)),
+        (np.zeros((24, 16), [("x", "f2"), ("y", "i1")])["x"], ("no whole elements",)),
+    ],
+)  # fmt: skip
+def test_what_does_not_broadcast(name, value, words):
+    refused("kernels-extra", lambda: matmul(A, B, **{name: value}), name, *words)
+    extras = {"first": 1.0, "second": value}
+    refused("kernels-extra", lambda: matmul(A, B, epilogue=kept, extras=extras), "extras['second']", *words)
+
+
+def test_a_bias_of_both_halves():
+    refused("kernels-extra", lambda: matmul(A, B, bias=np.ones(8, np.float32), gated=True), "8 columns of 16")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.bool_])
+def test_types_that_an_epilogue_does_not_take(dtype):
+    refused("kernels-extra-dtype", lambda: matmul(A, B, bias=np.ones(16, dtype)), "bias", np.dtype(dtype).name)
+
+
+@pytest.mark.parametrize(
+    ("extras", "words"),
+    [(3, "a int"), ({"a b": 1}, "'a b'"), ({"class": 1}, "'class'"), ({"_x": 1}, "'_x'"), (np.ones(3), "a ndarray")],
+)
+def test_extras_of_another_kind(extras, words):
+    refused("kernels-extras", lambda: matmul(A, B, epilogue=kept, extras=extras), words)
+
+
+def test_extras_without_an_epilogue():
+    refused("kernels-extras", lambda: matmul(A, B, extras=(1,)), "no epilogue")
+
+
+@pytest.mark.parametrize("activation", ["swish", 3, np.tanh])
+def test_an_unknown_activation(activation):
+    refused("kernels-activation", lambda: matmul(A, B, activation=activation), repr(activation), "'silu'")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [(lambda x: x, ("<lambda>", "plain Python")), (3, ("a int",)), (three, ("three", "(x, rows, columns)"))],
+)
+def test_no_epilogue(function, words):
+    refused("kernels-epilogue", lambda: matmul(A, B, epilogue=function), *words)
+
+
+def test_an_epilogue_of_another_shape():
+    with pytest.raises(CompilationError) as caught:
+        matmul(A, B, epilogue=only_columns)
+    assert caught.value.code == "kernels-epilogue-result"
+    assert "only_columns returns a tile [1, 16]" in str(caught.value)
+    assert caught.value.loc is not None
+    assert caught.value.loc.source.strip() == "return columns"
+
+
+def test_a_mistake_in_an_epilogue_has_its_line():
+    with pytest.raises(CompilationError) as caught:
+        matmul(A, B, epilogue=misspelt)
+    assert caught.value.loc is not None
+    assert caught.value.loc.source.strip() == "return x.maximum"
+
+
+@pytest.mark.parametrize("b", [(B,), (B, B[:, :8]), (B, B.astype(np.float32)), (B, np.asfortranarray(B)), B[:, :15]])
+def test_no_halves(b):
+    refused("kernels-gated", lambda: matmul(A, b, gated=True), "(gate, up)")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("swap", True), ("block_n", 16), ("block_n", 96)]
+)  # fmt: skip
+def test_configurations_without_halves(field, value):
+    refused("kernels-config", lambda: matmul(A, B, gated=True, config={field: value}), field, "gated product")
+
+
+def test_pairs_of_blackwell_have_no_halves():
+    with settings.using(target="sm_100a"):
+        refused("kernels-config", lambda: matmul(A, B, gated=True, config={"cluster": 2}), "cluster", "gated product")
+
+
+def test_an_output_that_overlaps_what_the_epilogue_reads():
+    memory = np.ones(600, np.float16)
+    out = memory[:384].reshape(24, 16)
+    refused("kernels-out-overlaps", lambda: matmul(A, B, out, residual=memory[8:392].reshape(24, 16)), "with residual")
+    refused("kernels-out-overlaps", lambda: matmul(A, B, out, bias=memory[380:396]), "with bias")
+    refused("kernels-out-overlaps", lambda: matmul(A, B, out, residual=out.T[:16].T[:, ::-1]), "with residual")
+    refused("kernels-out-overlaps", lambda: matmul(A, B, out, residual=out.view(ml_dtypes.bfloat16)), "with residual")
+    call = lambda: matmul(A, B, out, epilogue=kept, extras=(out[:, :1],))  # noqa: E731
+    refused("kernels-out-overlaps", call, "extras[0]")
+    assert matmul(A, B, out, residual=out, epilogue=kept, extras=(memory[384:400],))[0, 0] == 41

@@ -15,6 +15,7 @@ from tests.kernels_lib.matrices import Lies, close, kept_poison, output
 from weft import settings
 from weft.errors import LaunchError
 from weft.kernels import MatmulConfig, compile_scaled, matmul_scaled
+from weft.kernels.epilogue import NOTHING
 from weft.kernels.machines import BLACKWELL
 from weft.kernels.model import Problem
 from weft.kernels.operands import matrix
@@ -130,7 +131,7 @@ def test_stages_agree(rng, name, tile):
     a, b = operands(Device("sim"), rng, name, (m, n, k))
     out, config = poison((m, n), np.float32), replace(TILES[tile], block_k=128)
     sides = (matrix("a", a.elements), matrix("b", b.elements))
-    product = ScaledProduct(sides, matrix("out", out), "", "", config, 4, machine=BLACKWELL, format=name)
+    product = ScaledProduct(sides, matrix("out", out), NOTHING, config, 4, machine=BLACKWELL, format=name)
     plan = product.plan
     blocks = [x.scales.reshape(*x.scales.shape[:2], 32, 16) for x in (a, b)]
     given = [Described(x.elements, list(side.block), side.layout) for x, side in ((a, plan.a), (b, plan.b))]
@@ -139,9 +140,7 @@ def test_stages_agree(rng, name, tile):
         for x, side in zip(blocks, (plan.a_scales, plan.b_scales), strict=True)
     ]
     target = Described(out, list(plan.out.block), plan.out.layout)
-    Runner(Device("sim"))(
-        product.kernel, product.grid, *given, target, None, None, *product.sizes, plan, **product.options
-    )
+    Runner(Device("sim"))(product.kernel, product.grid, *given, target, None, *product.sizes, plan, **product.options)
     check(out, a, b)
 
 

@@ -10,6 +10,7 @@ from tests.kernels.harness import Described, Runner, poison
 from tests.kernels_lib.matrices import check, random
 from tests.kernels_lib.test_variants import TILES
 from weft.kernels import MatmulConfig
+from weft.kernels.epilogue import NOTHING
 from weft.kernels.operands import matrix
 from weft.kernels.product import KERNELS, Product
 
@@ -28,13 +29,13 @@ def test_stages_agree(rng, name, dtype):
     config, (m, n, k) = CASES[name]
     a, b = random(rng, dtype, (m, k)), random(rng, dtype, (n, k))
     out = poison((m, n), np.int32 if dtype == "int8" else np.float16)
-    product = Product((matrix("a", a), matrix("b", b)), matrix("out", out), "", "", config, 2)
+    product = Product((matrix("a", a), matrix("b", b)), matrix("out", out), NOTHING, config, 2)
     plan = product.plan
     given = [
         Described(array, list(side.block), side.layout) if side.path == "descriptor" else array
         for array, side in ((a, plan.a), (b, plan.b))
     ]
     target = Described(out, list(plan.out.block), plan.out.layout)
-    arguments = (*given, target, None, None, *product.sizes, plan)
+    arguments = (*given, target, None, *product.sizes, plan)
     Runner(Device("sim"))(KERNELS[config.variant], product.grid, *arguments, **product.options)
     check(out, a, b.T)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.errors.base import LaunchError, row
+from weft.errors.base import CompilationError, LaunchError, row
 
 ARRAY = row(
     "kernels-array",
@@ -99,6 +99,48 @@ SCALE = row(
     LaunchError,
     "{name} is {got}, but it must be one number for the whole product or one for each of {want} {what}",
     "pass a number, or a contiguous float32 array of shape [1] or [{want}] on the device of a",
+)
+EXTRA = row(
+    "kernels-extra",
+    LaunchError,
+    "{name} {problem}, but it must broadcast over {want}",
+    "pass a number, an array of that shape, [1, columns] or [columns] for one element per column, or [rows, 1]",
+)
+EXTRA_DTYPE = row(
+    "kernels-extra-dtype",
+    LaunchError,
+    "{name} holds {got}, with which the epilogue does not compute",
+    "convert it: float64 to float32, bool to uint8",
+)
+EXTRAS = row(
+    "kernels-extras",
+    LaunchError,
+    "matmul cannot use these extras: {problem}",
+    "pass extras=(x, y) or extras={{'x': x, 'y': y}} together with epilogue=, a function (x, rows, columns, extras)",
+)
+ACTIVATION = row(
+    "kernels-activation",
+    LaunchError,
+    "there is no activation {got}",
+    "take one of {known}, or a @weft.jit function of x",
+)
+EPILOGUE = row(
+    "kernels-epilogue",
+    LaunchError,
+    "matmul cannot apply this epilogue: {problem}",
+    "decorate it with @weft.jit, and let it take (x, rows, columns, extras)",
+)
+EPILOGUE_RESULT = row(
+    "kernels-epilogue-result",
+    CompilationError,
+    "the epilogue {name} returns {got}, but it is applied to a piece {want}",
+    "return a tile of the shape of x: compute element by element, with rows, columns and extras, which broadcast over x",
+)
+GATED = row(
+    "kernels-gated",
+    LaunchError,
+    "a gated product has two operands b of one shape, type and strides, but b is {got}",
+    "pass b [K, 2 N] with the columns of the gate first, or b=(gate, up)",
 )
 SCAN_ARRAY = row(
     "kernels-scan-array",

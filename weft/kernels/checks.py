@@ -97,7 +97,7 @@ def check_overlap(spans: tuple[tuple[int, int], ...], at_a: int, at_b: int, at_o
     addresses.
 
     Raises LaunchError (kernels-out-overlaps)."""
-    (a_low, a_high), (b_low, b_high), (low, high) = spans
+    (a_low, a_high), (b_low, b_high), (low, high) = spans[0], spans[1], spans[-1]
     if at_out + low < at_a + a_high and at_a + a_low < at_out + high:
         raise fail(errors.OUT_OVERLAPS, name="a")
     if at_out + low < at_b + b_high and at_b + b_low < at_out + high:

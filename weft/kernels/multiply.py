@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels import heuristic
+from weft.kernels.arrays import address
 from weft.kernels.checks import (
     FP8,
     check_machine,
@@ -17,21 +18,23 @@ from weft.kernels.checks import (
     check_paths,
     check_shapes,
     check_target,
-    scale_kind,
     type_of_output,
     types_of_output,
 )  # fmt: skip
 from weft.kernels.config import MatmulConfig, config_of, most_accumulators
+from weft.kernels.epilogue import LEAST_GATED, Ending, Given, check_config, ending_of, halves_of, joined, suits
 from weft.kernels.explanation import Explanation
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
 from weft.kernels.model import Problem
-from weft.kernels.operands import Matrix, form_of, matrix, read_slowly, why_undescribed
+from weft.kernels.operands import GRANULE, Matrix, form_of, matrix, read_slowly, why_undescribed
 from weft.kernels.product import Product
 from weft.runtime import driver
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.dtypes import ITEMSIZE
 
+_EVERY = 1 << 20
+"""More configurations than there are candidates."""
 _READY = 1024
 """The table of prepared products is cleared at this size."""
 _known: dict[tuple[Any, ...], _Ready] = {}
@@ -40,16 +43,26 @@ _known: dict[tuple[Any, ...], _Ready] = {}
 @dataclass(frozen=True, slots=True)
 class _Ready:
     """A prepared product for arrays of equal shapes, strides, types, devices and alignment. `product` is None when K, M or N is
-    0. `spans` are the byte ranges of a, b and out relative to their addresses."""
+    0. `spans` are the byte ranges of a, b and out relative to their addresses, and `ending` is the epilogue."""
 
     product: Product | None
     shape: tuple[int, int]
     dtype: str
     spans: tuple[tuple[int, int], ...]
+    ending: Ending
+
+    def check_overlap(self, a: Any, b: Any, out: Any, given: Given | None) -> None:
+        """Raises LaunchError (kernels-out-overlaps)."""
+        at_a, at_out = address(a), address(out)
+        for operand in b if given is not None and given.gated else (b,):
+            check_overlap(self.spans, at_a, address(operand), at_out)
+        if given is not None:
+            self.ending.check_overlap(given.values, self.spans[-1], at_out)
 
 
 def matmul(
-    a: Any, b: Any, out: Any = None, *, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None,
+    a: Any, b: Any, out: Any = None, *, scale_a: Any = None, scale_b: Any = None, bias: Any = None, activation: Any = None,
+    gated: bool = False, residual: Any = None, epilogue: Any = None, extras: Any = None, out_dtype: Any = None,
     fast_accumulate: bool = True, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
     stream: Any = None,
 ) -> Any:  # fmt: skip
@@ -64,39 +77,83 @@ def matmul(
     there; without it only 128 elements at a time, which are then added in float32 registers. That takes longer, and tiles are
     smaller. Blackwell's tensor core accumulates in full float32, so the option makes no difference there.
 
-    `scale_a` multiplies the output by a number or, for each row, by an element of a float32 array [M]; `scale_b` likewise with
-    [N] for columns. Scales are applied to the accumulators in float32.
+    The epilogue is computed in float32 before the conversion to the output's type, in this order (without arguments nothing):
+
+    1. x * scale_a * scale_b + bias. A scale is a number or a float32 array: `scale_a` [M], one for each row, `scale_b` [N] for
+       columns. `bias` is an array [N], or any that broadcasts over [M, N].
+    2. `activation`: "relu", "relu_squared", "gelu" (with erf), "gelu_tanh", "silu", "sigmoid", "tanh", or a `@weft.jit`
+       function of x. With `gated`, b is a pair (gate, up) of matrices [K, N], or one [K, 2 N] with the gate's columns first,
+       and x is activation(a @ gate) * (a @ up); `scale_b` and `bias` then have 2 N elements for each row.
+    3. `residual` is added, an array that broadcasts over [M, N]. It may be `out` itself.
+    4. `epilogue(x, rows, columns, extras)`, a `@weft.jit` function that works element by element. x is a piece of the output in
+       float32; `rows` and `columns` are int32 tiles that broadcast over x, the places of its elements in the output; `extras`
+       are what the caller passed as `extras`, a tuple or a dictionary (whose names are attributes) of numbers and of arrays
+       that broadcast over [M, N], each as a scalar or a tile that broadcasts over x. Floats arrive as float32.
+
+    With split-K all of this comes once, after the sum of the parts, which are added in their order.
 
     The configuration is chosen by shapes and types. `variant` and `config` (a `MatmulConfig`, or its fields in a dictionary)
     override it. `stream` is as for launches.
 
     Raises LaunchError: kernels-array, kernels-shapes, kernels-dtypes, kernels-devices, kernels-out-shape, kernels-out-dtype,
-    kernels-out-dtype-differs, kernels-out-needed, kernels-out-overlaps, kernels-out-repeats, kernels-scale, kernels-variant,
-    kernels-variant-path, kernels-variant-target, kernels-config, kernels-config-kind, kernels-target.
+    kernels-out-dtype-differs, kernels-out-needed, kernels-out-overlaps, kernels-out-repeats, kernels-scale, kernels-extra,
+    kernels-extra-dtype, kernels-extras, kernels-activation, kernels-epilogue, kernels-gated, kernels-variant,
+    kernels-variant-path, kernels-variant-target, kernels-config, kernels-config-kind, kernels-target. CompilationError:
+    kernels-epilogue-result, and what else is wrong in the text of the functions.
     """
-    ready = _ready(a, b, out, scale_a, scale_b, out_dtype, fast_accumulate, variant, config)
+    given = _given(scale_a, scale_b, bias, activation, gated, residual, epilogue, extras)
+    b = halves_of(b) if gated else b
+    ready = _ready(a, b, out, given, out_dtype, fast_accumulate, variant, config)
     if out is None:
         out = empty_like(a, ready.shape, ready.dtype)
     if ready.product is not None:
-        ready.product.run(a, b, out, scale_a, scale_b, stream)
+        ready.product.run(a, b, out, () if given is None else given.values, stream)
     elif 0 not in ready.shape:
-        fill_zero(out)
+        _multiply_nothing(a, b, out, given, stream)
     return out
 
 
+def _given(*values: Any) -> Given | None:
+    """What the epilogue is given; None for a plain product."""
+    for value in values:
+        if value is not None and value is not False:
+            return Given(*values)
+    return None
+
+
+def _multiply_nothing(a: Any, b: Any, out: Any, given: Given | None, stream: Any) -> None:
+    """The product where K is 0: the epilogue of zeros."""
+    if given is None:
+        fill_zero(out)
+        return
+    first = b[0] if given.gated else b
+    left, right = matrix("a", a), matrix("b", first)
+    zeros = (
+        empty_like(a, (left.shape[0], GRANULE), left.dtype),
+        empty_like(first, (right.shape[1], GRANULE), right.dtype),
+    )
+    for value in zeros:
+        fill_zero(value)
+    other = zeros[1].T
+    matmul(zeros[0], (other, other) if given.gated else other, out, **given._asdict(), stream=stream)
+
+
 def compile_matmul(
-    a: Any, b: Any, out: Any = None, *, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None,
+    a: Any, b: Any, out: Any = None, *, scale_a: Any = None, scale_b: Any = None, bias: Any = None, activation: Any = None,
+    gated: bool = False, residual: Any = None, epilogue: Any = None, extras: Any = None, out_dtype: Any = None,
     fast_accumulate: bool = True, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
 ) -> CompiledKernel:  # fmt: skip
     """The kernel that `matmul` would launch, compiled: its text, registers and shared memory. Neither operand may be empty.
 
     Raises what `matmul` raises.
     """
-    ready = _ready(a, b, out, scale_a, scale_b, out_dtype, fast_accumulate, variant, config)
+    given = _given(scale_a, scale_b, bias, activation, gated, residual, epilogue, extras)
+    b = halves_of(b) if gated else b
+    ready = _ready(a, b, out, given, out_dtype, fast_accumulate, variant, config)
     if ready.product is None:
         raise fail(errors.EMPTY, shape=list(ready.shape))
     out = empty_like(a, ready.shape, ready.dtype) if out is None else out
-    return ready.product.compiled(a, b, out, scale_a, scale_b)
+    return ready.product.compiled(a, b, out, () if given is None else given.values)
 
 
 @overload
@@ -169,50 +226,56 @@ def forget() -> None:
 
 
 def _ready(
-    a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: Any, fast: bool, variant: Any, config: Any
-) -> _Ready:
+    a: Any, b: Any, out: Any, given: Given | None, out_dtype: Any, fast: bool, variant: Any, config: Any
+) -> _Ready:  # fmt: skip
     """The prepared product for these arrays. Overlap depends on addresses and is checked at each call."""
     try:
-        at_a, at_b = a.data_ptr(), b.data_ptr()
+        first, more = b, None
+        if given is not None:
+            more = given.key
+            if given.gated:
+                first, up = b
+                more = (more, up.dtype, up.shape, up.stride(), up.data_ptr() & 31, up.get_device())
+        at_a, at_b = a.data_ptr(), first.data_ptr()
         key = (
-            a.dtype, a.shape, a.stride(), at_a & 31, a.get_device(), b.dtype, b.shape, b.stride(), at_b & 31, b.get_device(),
-            None if out is None else (out.dtype, out.shape, out.stride(), out.data_ptr() & 15, out.get_device()),
-            None if scale_a is None else _scale_key(scale_a), None if scale_b is None else _scale_key(scale_b),
+            a.dtype, a.shape, a.stride(), at_a & 31, a.get_device(),
+            first.dtype, first.shape, first.stride(), at_b & 31, first.get_device(),
+            None if out is None else (out.dtype, out.shape, out.stride(), out.data_ptr() & 15, out.get_device()), more,
             out_dtype, fast, variant, config, None if a.is_cuda else driver.simulated_target().arch,
         )  # fmt: skip
         ready = _known.get(key)
     except (AttributeError, TypeError):
         # Not PyTorch tensors, or an unhashable configuration (a dictionary).
-        return _prepare(a, b, out, scale_a, scale_b, out_dtype, fast, variant, config)
+        return _prepare(a, b, out, given, out_dtype, fast, variant, config)
     if ready is not None:
         if out is not None:
-            check_overlap(ready.spans, at_a, at_b, out.data_ptr())
+            ready.check_overlap(a, b, out, given)
         return ready
-    ready = _prepare(a, b, out, scale_a, scale_b, out_dtype, fast, variant, config)
+    ready = _prepare(a, b, out, given, out_dtype, fast, variant, config)
     if len(_known) >= _READY:
         _known.clear()
     _known[key] = ready
     return ready
 
 
-def _scale_key(scale: Any) -> Any:
-    if isinstance(scale, (int, float)):
-        return ()
-    return scale.dtype, scale.shape, scale.stride(), scale.get_device()
-
-
 def _prepare(
-    a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: Any, fast: bool, variant: Any, config: Any
-) -> _Ready:
-    left, right = matrix("a", a), matrix("b", b)
+    a: Any, b: Any, out: Any, given: Given | None, out_dtype: Any, fast: bool, variant: Any, config: Any
+) -> _Ready:  # fmt: skip
+    left = matrix("a", a)
+    rights = [matrix("b", x) for x in (b if given is not None and given.gated else (b,))]
+    right = rights[0] if len(rights) == 1 else joined(*rights)
     dtype = checked(left, right, out, out_dtype)
     (m, k), n = left.shape, right.shape[1]
-    given = None if out is None else matrix("out", out)
-    spans = tuple(x.span() for x in (left, right, given) if x is not None)
-    kinds = (scale_kind("scale_a", scale_a, m, "rows", left), scale_kind("scale_b", scale_b, n, "columns", left))
-    if given is not None:
-        check_overlap(spans, left.pointer, right.pointer, given.pointer)
+    target = None if out is None else matrix("out", out)
+    ending = ending_of(given, left, n, dtype, target)
+    spans = tuple(x.span() for x in (left, right, target) if x is not None)
+    ready = _Ready(None, (m, n), dtype, spans, ending)
+    if target is not None:
+        ready.check_overlap(a, b, out, given)
     problem = problem_of(left, right, dtype, fast)
+    if ending.plan.gated:
+        # In the choice it is one product of twice the width.
+        problem = replace(problem, n=max(2 * n, LEAST_GATED))
     requested = config_of(config, variant, problem.machine.usual)
     if requested is not None:
         check_machine(requested, problem.machine, left.device)
@@ -221,17 +284,24 @@ def _prepare(
         )
         requested.check(left.itemsize, problem.stored_by(requested), problem.fast)
         check_paths(requested, left, right, problem.machine)
+        check_config(requested, ending)
     if 0 in (m, n, k):
-        return _Ready(None, (m, n), dtype, spans)
+        return ready
     check_target(left.device)
     # An output that `matmul` allocates is row-major; address 0 stands for one with any alignment.
-    target = Matrix(dtype, (m, n), (n, 1), 0, left.device) if given is None else given
+    target = Matrix(dtype, (m, n), (n, 1), 0, left.device) if target is None else target
     if requested is None:
-        requested = heuristic.choose(problem)
-    sides, (scale_rows, scale_columns) = (left, right.transposed), kinds
+        requested = _chosen(problem, ending)
+    sides = (left, right.transposed)
     if requested.swap:
-        sides, (scale_columns, scale_rows), target = (right.transposed, left), kinds, target.transposed
-    product = Product(
-        sides, target, scale_rows, scale_columns, requested, problem.programs, problem.fast, problem.machine
-    )
-    return _Ready(product, (m, n), dtype, spans)
+        sides, ending, target = (right.transposed, left), ending.transposed, target.transposed
+    product = Product(sides, target, ending, requested, problem.programs, problem.fast, problem.machine)
+    return replace(ready, product=product)
+
+
+def _chosen(problem: Problem, ending: Ending) -> MatmulConfig:
+    """The best configuration that the epilogue allows."""
+    found = heuristic.choose(problem)
+    if suits(found, ending):
+        return found
+    return next(config for config in heuristic.ranked(problem, _EVERY) if suits(config, ending))

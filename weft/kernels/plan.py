@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from weft import language as gl
 from weft.kernels.config import PROMOTED, TRANSPOSABLE, MatmulConfig, buffers_for, piece_width
+from weft.kernels.epilogue_plan import Epilogue
 from weft.kernels.schedulers import Schedule
 from weft.language.nvidia.blackwell import TensorMemoryLayout
 
@@ -100,19 +101,20 @@ class Output:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """Everything that a kernel is specialised on. `scale_a` and `scale_b`: "" for none, "number", "one" (in memory), or "each".
+    """Everything that a kernel is specialised on.
 
-    `promoted`: elements along K after which the tensor core's accumulator is added to float32 registers; None for never.
-    `packed`: the launch before this one copies operands. In a cluster, tiles and blocks of a cover all `cluster` CTAs, which
-    split their rows; a slot has `cluster` blocks of b, each of which one CTA multicasts to all.
+    `halves` is 2 if a tile has columns of two operands b, one half each. `promoted`: elements along K after which the tensor
+    core's accumulator is added to float32 registers; None for never. `packed`: the launch before this one copies operands. In a
+    cluster, tiles and blocks of a cover all `cluster` CTAs, which split their rows; a slot has for each half `cluster` blocks
+    of b, each of which one CTA multicasts to all.
     """
 
     a: StagedOperand
     b: StagedOperand
     out: Output
     acc_type: Any
-    scale_a: str
-    scale_b: str
+    epilogue: Epilogue
+    halves: int
     block_m: int
     block_n: int
     block_k: int
@@ -140,8 +142,18 @@ class Plan:
 
     @property
     def sent(self) -> int:
-        """Blocks of b in a slot: one per CTA of the cluster, which multicasts it to all."""
-        return self.cluster
+        """Blocks of b in a slot: for each half one per CTA of the cluster, which multicasts it to all."""
+        return self.cluster * self.halves
+
+    @property
+    def columns(self) -> int:
+        """Columns of the output in a tile."""
+        return self.block_n // self.halves
+
+    @property
+    def stored(self) -> int:
+        """Columns that a tile stores: those of the output, or all of its sums if another kernel adds splits."""
+        return self.columns if self.splits == 1 else self.block_n
 
     @property
     def b_block(self) -> tuple[int, int]:
@@ -206,45 +218,47 @@ class TensorPlan(Plan):
 
     @property
     def sent(self) -> int:
-        """One block of b in a slot."""
-        return 1
+        """Blocks of b in a slot."""
+        return self.halves
 
     @property
     def expected(self) -> int:
         """Bytes that TMA loads into a slot of one CTA."""
-        return (self.a.nbytes + self.b.nbytes) // self.cluster
+        return (self.a.nbytes + self.halves * self.b.nbytes) // self.cluster
 
 
 @dataclass(frozen=True, slots=True)
 class SplitReduction:
-    """The plan of the split-K reduction: number of splits, output type, and kinds of scales of its rows and columns."""
+    """The plan of the split-K reduction: number of splits, output type, epilogue, and the columns of a tile's halves (0 if it
+    has one operand b)."""
 
     splits: int
     dtype: Any
-    scale_rows: str
-    scale_columns: str
+    epilogue: Epilogue
+    half: int
 
 
 @lru_cache(maxsize=1024)
 def make_plan(
-    a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, fast: bool
+    a: Form, b: Form, out: OutputForm, epilogue: Epilogue, halves: int, config: MatmulConfig, fast: bool
 ) -> Plan:  # fmt: skip
-    """The plan of a matmul from the forms of operands and output, the kinds of scales, and the configuration."""
+    """The plan of a matmul from the forms of operands and output, the epilogue, and the configuration."""
     cluster = config.cluster
-    output = output_of(out, config.rows_of_warps, config.block_n, config.num_warps, cluster)
+    stored = config.block_n // halves if config.splits == 1 else config.block_n
+    output = output_of(out, config.rows_of_warps, stored, config.num_warps, cluster)
     rows = config.rows // config.consumers if cluster > 1 else config.rows
     return Plan(
         side_of(a, rows, config.block_k, cluster),
-        side_of(b, config.block_n // cluster, config.block_k, cluster, shared=True),
+        side_of(b, config.block_n // (cluster * halves), config.block_k, cluster, shared=True),
         output,
         accumulator_type(a),
-        scale_a,
-        scale_b,
+        epilogue,
+        halves,
         config.rows,
         config.block_n,
         config.block_k,
         config.stages,
-        buffers_for(config.buffers, config.pieces(output.width)),
+        buffers_for(config.buffers, config.pieces(output.width) * stored // config.block_n),
         config.splits,
         config.order,
         config.group,
@@ -259,23 +273,24 @@ def make_plan(
 
 @lru_cache(maxsize=1024)
 def make_tensor_plan(
-    a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, transposable: tuple[int, ...]
-) -> TensorPlan:
+    a: Form, b: Form, out: OutputForm, epilogue: Epilogue, halves: int, config: MatmulConfig, transposable: tuple[int, ...]
+) -> TensorPlan:  # fmt: skip
     """The plan of a matmul in tensor memory; as `make_plan`. `transposable`: see `side_of`."""
     rows, columns, cluster = config.rows, config.block_n, config.cluster
-    output = output_of(out, config.rows_of_warps, columns, config.num_warps, cluster)
+    stored = columns // halves if config.splits == 1 else columns
+    output = output_of(out, config.rows_of_warps, stored, config.num_warps, cluster)
     return TensorPlan(
         side_of(a, rows, config.block_k, cluster, transposable=transposable),
-        side_of(b, columns, config.block_k, cluster, transposable=transposable),
+        side_of(b, columns // halves, config.block_k, cluster, transposable=transposable),
         output,
         accumulator_type(a),
-        scale_a,
-        scale_b,
+        epilogue,
+        halves,
         rows,
         columns,
         config.block_k,
         config.stages,
-        min(config.buffers, columns // output.width),
+        min(config.buffers, stored // output.width),
         config.splits,
         config.order,
         config.group,

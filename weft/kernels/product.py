@@ -17,6 +17,8 @@ from weft.kernels.device import split_k
 from weft.kernels.device.specialised import matmul_cooperative, matmul_ping_pong
 from weft.kernels.device.tensor_memory import matmul_tensor_memory
 from weft.kernels.device.uniform import matmul_uniform
+from weft.kernels.epilogue import Ending
+from weft.kernels.epilogue_plan import PLAIN, Epilogue
 from weft.kernels.machines import HOPPER, Machine
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.model import residents
@@ -35,15 +37,15 @@ KERNELS: dict[str, JITFunction[..., Any]] = {
 class Product:
     """a [M, K] @ b [K, N] in a configuration, for arrays of given shapes, strides, types and devices.
 
-    `given` are the operands as [rows, K] and `out` the output as the kernel computes them: exchanged and transposed if the
-    configuration has `swap`. Without `fast`, fp8 accumulators are promoted to float32 along K. `multiprocessors` is the
-    device's number of multiprocessors, `machine` its generation.
+    `given` are the operands as [rows, K], `out` the output and `ending` the epilogue, as the kernel computes them: exchanged
+    and transposed if the configuration has `swap`. Of a gated product the second operand stands for two arrays. Without `fast`,
+    fp8 accumulators are promoted to float32 along K. `multiprocessors` is the device's number of multiprocessors, `machine` its
+    generation.
     """
 
     given: tuple[Matrix, Matrix]
     out: Matrix
-    scale_a: str
-    scale_b: str
+    ending: Ending
     config: MatmulConfig
     multiprocessors: int
     fast: bool = True
@@ -75,22 +77,32 @@ class Product:
     def plan(self) -> Plan:
         """The kernel's plan."""
         out = output_form(self.out)
-        scales = (self.scale_a, self.scale_b)
+        epilogue = self.ending.plan
         if self.splits > 1:
-            # Partial results go to a workspace with a descriptor; the reduction applies the scales.
-            scales = ("", "")
-            out = OutputForm("int32" if self.integers else "float32", True, out.columns_first, 1)
+            # Partial results go to a workspace with a descriptor; the reduction applies the epilogue.
+            epilogue = PLAIN
+            out = OutputForm("int32" if self.integers else "float32", True, self.columns_first, 1)
         config = self.config
-        group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, config.block_n)
+        group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, self.columns)
         packs = self.packings != (None, None)
         exact = replace(config, splits=self.splits, group=group, programs=0, swap=False, pack=packs)
         a, b = (form_of(operand, self.transposable) for operand in (self.a, self.b))
-        return self._plan(a, b, out, scales, exact)
+        return self._plan(a, b, out, epilogue, exact)
 
-    def _plan(self, a: Form, b: Form, out: OutputForm, scales: tuple[str, str], config: MatmulConfig) -> Plan:
+    def _plan(self, a: Form, b: Form, out: OutputForm, epilogue: Epilogue, config: MatmulConfig) -> Plan:
         if config.in_tensor_memory:
-            return make_tensor_plan(a, b, out, *scales, config, self.transposable)
-        return make_plan(a, b, out, *scales, config, self.fast)
+            return make_tensor_plan(a, b, out, epilogue, self.ending.halves, config, self.transposable)
+        return make_plan(a, b, out, epilogue, self.ending.halves, config, self.fast)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the output in a tile."""
+        return self.config.block_n // self.ending.halves
+
+    @property
+    def columns_first(self) -> bool:
+        """Whether partial results lie column by column: as the output does, but in whole tiles of a gated product."""
+        return output_form(self.out).columns_first and self.ending.halves == 1
 
     @property
     def transposable(self) -> tuple[int, ...]:
@@ -112,7 +124,7 @@ class Product:
     def grid(self) -> int:
         """The number of programs."""
         config, (m, n) = self.config, self.out.shape
-        tiles = -(-m // config.rows) * -(-n // config.block_n) * self.splits
+        tiles = -(-m // config.rows) * -(-n // self.columns) * self.splits
         if not config.persistent:
             return tiles
         itemsize = 4 if self.splits > 1 else self.out.itemsize
@@ -141,6 +153,8 @@ class Product:
     def partials(self) -> tuple[int, int]:
         """Shape of the split-K workspace: the partial results stacked vertically, in the output's memory order."""
         (m, n), config = self.out.shape, self.config
+        if self.ending.halves > 1:
+            n = -(-n // self.columns) * config.block_n
         rows, columns, block = (n, m, config.block_n) if self.plan.out.columns_first else (m, n, config.rows)
         return self.splits * -(-rows // block) * block, -(-columns // 4) * 4
 
@@ -166,53 +180,65 @@ class Product:
         """The kernel with its grid."""
         return self.kernel[self.grid]
 
-    def run(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, stream: Any) -> CompiledKernel:
-        """Launch on arrays; `a`, `b` and their scales in the caller's order. Returns the compiled matmul kernel."""
+    def run(self, a: Any, b: Any, out: Any, values: tuple[Any, ...], stream: Any) -> CompiledKernel:
+        """Launch on arrays, `a` and `b` in the caller's order; `values` are what the epilogue reads. Returns the compiled
+        matmul kernel."""
         if self.config.swap:
-            a, b, scale_a, scale_b = b, a, scale_b, scale_a
+            a, b = b, a
         if self.config.pack:
-            a, b = packed(self.packings, (a, b), stream)
+            a, b = self._packed(a, b, stream)
         if self.splits > 1:
-            return self._run_split_k(a, b, out, scale_a, scale_b, stream)
-        arguments = self.arguments(a, b, out, scale_a, scale_b)
+            return self._run_split_k(a, b, out, values, stream)
+        arguments = self.arguments(a, b, out, self.ending.argument(values))
         return self.launch(*arguments, **self.options, stream=stream)
 
-    def arguments(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any) -> tuple[Any, ...]:
-        """The kernel's arguments from arrays in the kernel's order."""
+    def _packed(self, a: Any, b: Any, stream: Any) -> tuple[Any, Any]:
+        if self.ending.halves == 1:
+            return packed(self.packings, (a, b), stream)
+        first, other = packed((None, self.packings[1]), (a, b[1]), stream)[1], b[0]
+        a, other = packed(self.packings, (a, other), stream)
+        return a, (other, first)
+
+    def arguments(self, a: Any, b: Any, out: Any, given: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        """The kernel's arguments from arrays in the kernel's order; `given` is that of the epilogue."""
         described_a, described_b = self.sources
         target = self.target
+        if described_b is not None:
+            b = described_b.of(b) if self.ending.halves == 1 else tuple(map(described_b.of, b))
         return (
             a if described_a is None else described_a.of(a),
-            b if described_b is None else described_b.of(b),
+            b,
             out if target is None else target.of(out),
-            scale_a, scale_b, *self.sizes, self.plan,
+            given, *self.sizes, self.plan,
         )  # fmt: skip
 
-    def compiled(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any) -> CompiledKernel:
+    def compiled(self, a: Any, b: Any, out: Any, values: tuple[Any, ...]) -> CompiledKernel:
         """The matmul kernel, compiled without launching."""
         if self.config.swap:
-            a, b, scale_a, scale_b = b, a, scale_b, scale_a
+            a, b = b, a
+        given = self.ending.argument(values)
         if self.splits > 1:
-            out, scale_a, scale_b = self._workspace(out), None, None
-        a, b = (x if p is None else p.empty(x) for p, x in zip(self.packings, (a, b), strict=True))
-        arguments = self.arguments(a, b, out, scale_a, scale_b)
-        return self.kernel.warmup(*arguments, **self.options)
+            out, given = self._workspace(out), None
+        first, second = self.packings
+        a = a if first is None else first.empty(a)
+        if second is not None:
+            b = second.empty(b) if self.ending.halves == 1 else tuple(map(second.empty, b))
+        return self.kernel.warmup(*self.arguments(a, b, out, given), **self.options)
 
     def _workspace(self, like: Any) -> Any:
         return empty_like(like, self.partials, "int32" if self.integers else "float32")
 
-    def _run_split_k(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, stream: Any) -> CompiledKernel:
+    def _run_split_k(self, a: Any, b: Any, out: Any, values: tuple[Any, ...], stream: Any) -> CompiledKernel:
         partials = self._workspace(out)
-        compiled = self.launch(*self.arguments(a, b, partials, None, None), **self.options, stream=stream)
-        lies, scales, kinds = self.out, (scale_a, scale_b), (self.scale_a, self.scale_b)
-        if self.plan.out.columns_first:
-            lies, scales, kinds = lies.transposed, scales[::-1], kinds[::-1]
+        compiled = self.launch(*self.arguments(a, b, partials, None), **self.options, stream=stream)
+        lies, ending = (self.out.transposed, self.ending.transposed) if self.columns_first else (self.out, self.ending)
         rows, columns = lies.shape
-        reduction = SplitReduction(self.splits, DTYPES[self.out.dtype], *kinds)
+        half = self.columns if ending.halves > 1 else 0
+        reduction = SplitReduction(self.splits, DTYPES[self.out.dtype], ending.plan, half)
         grid = (-(-rows // split_k.ROWS), -(-columns // split_k.COLUMNS))
         high, across = self.partials
         split_k.reduce_splits[grid](
-            partials, out, *scales, *lies.strides, rows, columns, high // self.splits, across, reduction,
+            partials, out, ending.argument(values), *lies.strides, rows, columns, high // self.splits, across, reduction,
             num_warps=split_k.WARPS, launch_pdl=True, stream=stream,
         )  # fmt: skip
         used_on(partials, stream)

@@ -23,6 +23,8 @@ from weft.kernels.checks import (
 )  # fmt: skip
 from weft.kernels.config import PIECE_BYTES, SHARED_BYTES, TENSOR_ROWS, MatmulConfig, config_of
 from weft.kernels.device.scaled import matmul_with_scales
+from weft.kernels.epilogue import ending_of_scale
+from weft.kernels.epilogue_plan import Epilogue
 from weft.kernels.machines import Machine, machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
 from weft.kernels.model import Problem, cost, tiles_of
@@ -48,6 +50,8 @@ from weft.runtime.dtypes import ITEMSIZE
 WIDTHS = (256, 128)
 """Tile widths: multiples of the 128 rows whose scales are stored together."""
 _MOST_STAGES = 8
+_NO_MORE = (None, None, None)
+"""What the epilogue of these products does not read: a scale of columns, bias and residual."""
 _ALIGNED = 32
 """Addresses are reduced modulo this many bytes in the key of prepared products; only alignment matters."""
 
@@ -58,8 +62,8 @@ class ScaledProduct(Product):
 
     format: str
 
-    def _plan(self, a: Form, b: Form, out: OutputForm, scales: tuple[str, str], config: MatmulConfig) -> Plan:
-        return make_scaled_plan(a, b, out, *scales, config, self.format, self.transposable)
+    def _plan(self, a: Form, b: Form, out: OutputForm, epilogue: Epilogue, config: MatmulConfig) -> Plan:
+        return make_scaled_plan(a, b, out, epilogue, config, self.format, self.transposable)
 
     @property
     def transposable(self) -> tuple[int, ...]:
@@ -87,11 +91,11 @@ class ScaledProduct(Product):
         )
         return first, second
 
-    def arguments(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any) -> tuple[Any, ...]:
+    def arguments(self, a: Any, b: Any, out: Any, given: tuple[Any, ...] | None) -> tuple[Any, ...]:
         """The kernel's arguments from arrays in the kernel's order; `a` and `b` are pairs of elements and scales."""
         (left, left_scales), (right, right_scales) = a, b
         of_a, of_b = self.scales
-        first, second, *rest = super().arguments(left, right, out, scale_a, scale_b)
+        first, second, *rest = super().arguments(left, right, out, given)
         return first, second, of_a.of(left_scales), of_b.of(right_scales), *rest
 
 
@@ -122,7 +126,7 @@ def matmul_scaled(
     if out is None:
         out = empty_like(a, found.shape, found.dtype)
     if found.product is not None:
-        found.product.run((a, scale_a), (b, scale_b), out, factor, None, stream)
+        found.product.run((a, scale_a), (b, scale_b), out, (factor, *_NO_MORE), stream)
     elif 0 not in found.shape:
         fill_zero(out)
     return out
@@ -137,7 +141,7 @@ def compile_scaled(
     if found.product is None:
         raise fail(errors.EMPTY, shape=list(found.shape))
     out = empty_like(a, found.shape, found.dtype) if out is None else out
-    return found.product.compiled((a, scale_a), (b, scale_b), out, factor, None)
+    return found.product.compiled((a, scale_a), (b, scale_b), out, (factor, *_NO_MORE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +196,10 @@ def _product(
     count = multiprocessors_of(left.device, machine)
     problem = Problem(m, n, k, left.dtype, 1, out.itemsize, True, count, machine=machine)
     config = requested or choose(problem, FORMATS[format])
-    sides, factors = (left, right.transposed), (factor, "")
+    sides, ending = (left, right.transposed), ending_of_scale(factor)
     if config.swap:
-        sides, factors, out = (right.transposed, left), ("", factor), out.transposed
-    return ScaledProduct(sides, out, *factors, config, count, machine=machine, format=format)
+        sides, ending, out = (right.transposed, left), ending.transposed, out.transposed
+    return ScaledProduct(sides, out, ending, config, count, machine=machine, format=format)
 
 
 def choose(problem: Problem, row: ScaledFormat) -> MatmulConfig:

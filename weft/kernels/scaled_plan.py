@@ -12,6 +12,7 @@ from typing import Any
 
 from weft import language as gl
 from weft.kernels.config import PIECE_BYTES, MatmulConfig
+from weft.kernels.epilogue_plan import Epilogue
 from weft.kernels.plan import DTYPES, Form, OutputForm, TensorPlan, make_tensor_plan
 from weft.language.nvidia.blackwell import TensorMemoryScalesLayout
 
@@ -93,11 +94,11 @@ def bytes_of_scales(config: MatmulConfig, words: int) -> int:
 
 @lru_cache(maxsize=256)
 def make_scaled_plan(
-    a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, format: str,  # noqa: A002
+    a: Form, b: Form, out: OutputForm, epilogue: Epilogue, config: MatmulConfig, format: str,  # noqa: A002
     transposable: tuple[int, ...],
 ) -> ScaledPlan:  # fmt: skip
     """The plan of a block-scaled matmul; as `make_tensor_plan`, for operands of a format."""
-    plan = make_tensor_plan(a, b, out, scale_a, scale_b, config, transposable)
+    plan = make_tensor_plan(a, b, out, epilogue, 1, config, transposable)
     known: dict[str, Any] = {field.name: getattr(plan, field.name) for field in fields(plan)}
     # uint8 operands hold fp4 pairs here, so their accumulators are not integers.
     known["acc_type"] = gl.float32

@@ -5,6 +5,7 @@
     rings          the shared-memory ring of operand blocks, its barriers, and TMA loads into it
     producer       the producer role: TMA, cp.async or register copies
     epilogue       from accumulators to the output
+    activations    functions of accumulators by name
     uniform        Hopper kernels without warp specialization
     specialised    Hopper kernels with warp specialization: cooperative and ping-pong
     tensor_memory  Blackwell kernels with accumulators in tensor memory

@@ -1,38 +1,123 @@
-"""The epilogue: pieces of the accumulator tile are scaled, converted, and stored through rotating buffers.
+"""The epilogue: pieces of the accumulator tile become pieces of the output, which are stored through rotating buffers.
 
 A piece is a part of the tile that consists of a subset of every thread's registers, so that extracting it costs no
-instructions. While TMA still stores one piece, the next one is written to another buffer.
+instructions. While TMA still stores one piece, the next one is written to another buffer, and what the one after it reads from
+memory is on its way. What is computed, `finished`, is the same for all kernels, and for the reduction of split-K.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft import language as gl
+from weft.errors import fail
+from weft.errors import kernels as errors
+from weft.errors.location import Loc
 from weft.kernel import jit
+from weft.language.marks import builtin
 from weft.language.nvidia.hopper import fence_async_shared, tma
 
 
 @jit
-def factors(scale, kind: gl.constexpr, first, extent, dim: gl.constexpr, layout: gl.constexpr, size: gl.constexpr):
-    """The scale of a tile's rows (`dim` 0) or columns: a number, or a vector that broadcasts over the tile."""
-    if kind == "number":
-        return scale
-    if kind == "one":
-        return gl.load(scale)
-    at = first + gl.arange(0, size, gl.SliceLayout(1 - dim, layout))
-    found = gl.load(scale + at, mask=at < extent, other=0.0)
-    return gl.expand_dims(found, 1 - dim)
+def fetch(given, row, column, half: gl.constexpr, M, N, layout: gl.constexpr, shape: gl.constexpr, form: gl.constexpr):
+    """An operand of the epilogue for a piece at a row and column of an [M, N] output: a scalar, or a tile that broadcasts over
+    the piece; zero out of bounds. `half` 1 is for the columns of the second half of an operand [.., 2 N]."""
+    if form is None:
+        return None
+    if not form.memory:
+        return given
+    pointer, row_stride, column_stride = given
+    if not (form.rows or form.columns):
+        return gl.load(pointer)
+    pointer = gl.multiple_of(pointer, form.unit * (pointer.dtype.element_ty.primitive_bitwidth // 8))
+    if form.contiguous == "columns":
+        row_stride, column_stride, N = gl.multiple_of(row_stride, form.unit), 1, gl.multiple_of(N, form.unit)
+    if form.contiguous == "rows":
+        row_stride, column_stride, M = 1, gl.multiple_of(column_stride, form.unit), gl.multiple_of(M, form.unit)
+    if half:
+        pointer += gl.cast(N, gl.int64) * column_stride
+    if form.rows:
+        i = gl.arange(0, shape[0], gl.SliceLayout(1, layout))
+        pointer += gl.cast(row, gl.int64) * row_stride
+    if form.columns:
+        j = gl.arange(0, shape[1], gl.SliceLayout(0, layout))
+        pointer += gl.cast(column, gl.int64) * column_stride
+    if not form.columns:
+        return gl.load(pointer + i * row_stride, mask=i < M - row, other=0)[:, None]
+    if not form.rows:
+        return gl.load(pointer + j * column_stride, mask=j < N - column, other=0)[None, :]
+    mask = (i < M - row)[:, None] & (j < N - column)[None, :]
+    return gl.load(pointer + i[:, None] * row_stride + j[None, :] * column_stride, mask=mask, other=0)
 
 
 @jit
-def scaled(x, scale_a, scale_b, row, column, M, N, plan: gl.constexpr):
-    """An accumulator tile at a row and column of the output, scaled and converted to the output's type."""
-    if plan.scale_a or plan.scale_b:
-        x = x.to(gl.float32)
-    if plan.scale_a:
-        x = x * factors(scale_a, plan.scale_a, row, M, 0, x.layout, x.shape[0])
-    if plan.scale_b:
-        x = x * factors(scale_b, plan.scale_b, column, N, 1, x.layout, x.shape[1])
-    return x.to(plan.out.dtype)
+def fetch_all(given, row, column, M, N, layout: gl.constexpr, shape: gl.constexpr, form: gl.constexpr):
+    """The operands of the epilogue for a piece, in the order of `form.operands`, and behind them the second half's."""
+    found = ()
+    for k in gl.static_range(len(form.operands)):
+        found = (*found, fetch(given[k], row, column, 0, M, N, layout, shape, form.operands[k]))
+    if form.gated:
+        for k in gl.static_range(1, 3):
+            found = (*found, fetch(given[k], row, column, 1, M, N, layout, shape, form.operands[k]))
+    return found
+
+
+@jit
+def widened(x):
+    """A float as float32; integers as they are."""
+    return x.to(gl.float32) if x.dtype.is_floating() and x.dtype.primitive_bitwidth < 32 else x
+
+
+@jit
+def linear(x, scale_a, scale_b, bias):
+    """Sums, scaled and with the bias, in float32."""
+    x = x.to(gl.float32)
+    if scale_a is not None:
+        x = x * scale_a
+    if scale_b is not None:
+        x = x * scale_b
+    if bias is not None:
+        x = x + bias.to(gl.float32)
+    return x
+
+
+@jit
+def finished(x, other, operands, row, column, form: gl.constexpr):
+    """What the output holds at a row and column for the sums x, before the conversion to its type; see `Epilogue`. `other` has
+    the sums of b's second half."""
+    if form.plain:
+        return x
+    scale_a, scale_b, bias, residual = operands[:4]
+    shape: gl.constexpr = x.shape
+    x = linear(x, scale_a, scale_b, bias)
+    if form.activation is not None:
+        x = form.activation(x)
+    if form.gated:
+        x = x * linear(other, scale_a, *operands[-2:])
+    if residual is not None:
+        x = x + residual.to(gl.float32)
+    if form.function is not None:
+        i = (row + gl.arange(0, shape[0], gl.SliceLayout(1, x.layout)))[:, None]
+        j = (column + gl.arange(0, shape[1], gl.SliceLayout(0, x.layout)))[None, :]
+        extras = ()
+        for k in gl.static_range(len(form.extras)):
+            extras = (*extras, widened(operands[4 + k]))
+        if form.form is not None:
+            extras = form.form(*extras)
+        found = form.function(x, j, i, extras) if form.turned else form.function(x, i, j, extras)
+        x = result_of(form.function, found, x)
+    return x
+
+
+@builtin
+def result_of(function: Any, found: Any, x: gl.tensor) -> gl.tensor:
+    """What a function has found for a piece x. Raises CompilationError (kernels-epilogue-result), at its last line."""
+    if isinstance(found, gl.tensor) and list(found.shape) == list(x.shape):
+        return found
+    got = f"a tile {list(found.shape)}" if isinstance(found, gl.tensor) and found.shape else f"a {type(found).__name__}"
+    code = function.fn.__code__
+    loc = Loc(code.co_filename, max(line for *_, line in code.co_lines() if line), function=function.__name__)
+    raise fail(errors.EPILOGUE_RESULT, name=function.__name__, got=got, want=list(x.shape), loc=loc)
 
 
 @jit
@@ -43,23 +128,105 @@ def buffers_of(plan: gl.constexpr):
     return gl.allocate_shared_memory(plan.out.dtype, [plan.buffers, *plan.out.block], plan.out.layout)
 
 
+@gl.aggregate
+class Sums:
+    """An accumulator tile in registers."""
+
+    acc: gl.tensor
+
+    @jit
+    def piece(self, i: gl.constexpr, down: gl.constexpr, right: gl.constexpr, form: gl.constexpr):
+        """Piece `i`, which begins `down` rows and `right` columns behind the tile's first."""
+        return self.acc[down : down + form.height, right : right + form.width]
+
+
+@gl.aggregate
+class Target:
+    """The output as one partition stores it: through `buffers` to a descriptor, or from registers to a pointer with strides.
+    It is [M, N], and `given` are the operands of the epilogue."""
+
+    out: gl.tensor | tma.tensor_descriptor
+    buffers: gl.shared_memory_descriptor | None
+    given: tuple[Any, ...] | None
+    row_stride: gl.tensor
+    column_stride: gl.tensor
+    M: gl.tensor
+    N: gl.tensor
+    plan: gl.constexpr
+
+    @staticmethod
+    @jit
+    def make(out, given, row_stride, column_stride, M, N, plan: gl.constexpr):
+        """The output with buffers of its own."""
+        return Target(out, buffers_of(plan), given, row_stride, column_stride, M, N, plan)
+
+    @jit
+    def store(self, tile, rows: gl.constexpr, row, column, part):
+        """Store a tile of `rows` rows, whose first is `row`, in the given column of tiles: of the output, or of the split's
+        partial result in split-K."""
+        plan: gl.constexpr = self.plan
+        form: gl.constexpr = plan.out
+        across: gl.constexpr = plan.stored // form.width
+        below = below_of(part, self.M, self.N, plan)
+        first = column * plan.stored
+        operands = None
+        for i in gl.static_range(rows // form.height * across):
+            down: gl.constexpr = i // across * form.height
+            right: gl.constexpr = i % across * form.width
+            x = lying(tile.piece(i, down, right, form), plan)
+            other = lying(tile.piece(i, down, plan.stored + right, form), plan) if plan.epilogue.gated else None
+            if i == 0:
+                operands = self.fetch(x, row, first)
+            ahead = None
+            if i + 1 < rows // form.height * across:
+                # On its way while this piece is computed and stored.
+                ahead = self.fetch(x, row + (i + 1) // across * form.height, first + (i + 1) % across * form.width)
+            if form.described:
+                # Wait until the TMA store that last used this buffer has read it.
+                tma.store_wait(pendings=plan.buffers - 1)
+            x = finished(x, other, operands, row + down, first + right, plan.epilogue).to(form.dtype)
+            self.store_piece(i, x, row + down, first + right, below)
+            operands = ahead
+
+    @jit
+    def fetch(self, x, row, column):
+        """What the epilogue reads for a piece of the shape of `x`."""
+        epilogue: gl.constexpr = self.plan.epilogue
+        if epilogue.plain:
+            return None
+        return fetch_all(self.given, row, column, self.M, self.N, x.layout, x.shape, epilogue)
+
+    @jit
+    def store_piece(self, i: gl.constexpr, x, row, column, below):
+        """Store piece `i` of a tile at a row and column of the output."""
+        plan: gl.constexpr = self.plan
+        if plan.out.described:
+            buffer = self.buffers.index(i % plan.buffers)
+            if plan.out.columns_first:
+                buffer.permute([1, 0]).store(x)
+                fence_async_shared()
+                tma.async_copy_shared_to_global(self.out, [below + column, row], buffer)
+            else:
+                buffer.store(x)
+                fence_async_shared()
+                tma.async_copy_shared_to_global(self.out, [below + row, column], buffer)
+        else:
+            store_registers(self.out, x, row, column, self.row_stride, self.column_stride, self.M, self.N, plan.out)
+
+    @jit
+    def wait(self):
+        """Wait for all stores."""
+        if self.plan.out.described:
+            tma.store_wait(pendings=0)
+
+
 @jit
-def store_tile(
-    out, buffers, acc, row, column, part, scale_a, scale_b, row_stride, column_stride, M, N, plan: gl.constexpr
-):
-    """Store an accumulator tile at a row and column of the output, or of the split's partial result in split-K."""
-    height: gl.constexpr = plan.out.height
-    width: gl.constexpr = plan.out.width
-    across: gl.constexpr = acc.shape[1] // width
-    below = below_of(part, M, N, plan)
-    for i in gl.static_range(acc.shape[0] // height * across):
-        down: gl.constexpr = i // across * height
-        right: gl.constexpr = i % across * width
-        piece = acc[down : down + height, right : right + width]
-        store_part(
-            i, out, buffers, piece, row + down, column + right, below, scale_a, scale_b, row_stride, column_stride, M, N,
-            plan,
-        )  # fmt: skip
+def lying(x, plan: gl.constexpr):
+    """A piece in the layout for its epilogue. One that is stored from registers has the layout of the store, so that each
+    thread reads the operands of the elements that it writes, of which an operand may be the output itself."""
+    if plan.out.described or plan.epilogue.plain:
+        return x
+    return gl.convert_layout(x, plan.out.registers)
 
 
 @jit
@@ -74,31 +241,7 @@ def below_of(part, M, N, plan: gl.constexpr):
 
 
 @jit
-def store_part(
-    i: gl.constexpr, out, buffers, x, row, column, below, scale_a, scale_b, row_stride, column_stride, M, N,
-    plan: gl.constexpr,
-):  # fmt: skip
-    """Store piece `i` of an accumulator tile at a row and column of the output."""
-    if plan.out.described:
-        # Wait until the TMA store that last used this buffer has read it.
-        tma.store_wait(pendings=plan.buffers - 1)
-    x = scaled(x, scale_a, scale_b, row, column, M, N, plan)
-    if plan.out.described:
-        buffer = buffers.index(i % plan.buffers)
-        if plan.out.columns_first:
-            buffer.permute([1, 0]).store(x)
-            fence_async_shared()
-            tma.async_copy_shared_to_global(out, [below + column, row], buffer)
-        else:
-            buffer.store(x)
-            fence_async_shared()
-            tma.async_copy_shared_to_global(out, [below + row, column], buffer)
-    else:
-        store_piece(out, x, row, column, row_stride, column_stride, M, N, plan.out)
-
-
-@jit
-def store_piece(out, x, row, column, row_stride, column_stride, M, N, form: gl.constexpr):
+def store_registers(out, x, row, column, row_stride, column_stride, M, N, form: gl.constexpr):
     """Store the in-bounds part of a tile from registers."""
     layout: gl.constexpr = form.registers
     x = gl.convert_layout(x, layout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rings import blocks_of, load_both, load_for_cluster, load_tile
+from weft.kernels.device.rings import blocks_of, half_of, load_both, load_for_cluster, load_tile
 from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier
 
@@ -28,14 +28,16 @@ def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan: 
             k = block * plan.block_k
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
             if plan.cluster > 1:
-                load_for_cluster(ring, both_free, at, a, b, row * plan.block_m, column * plan.block_n, k)
+                load_for_cluster(ring, both_free, at, a, b, row * plan.block_m, column * plan.columns, k)
             elif plan.described:
-                load_both(ring, at, a, b, row * plan.block_m, column * plan.block_n, k)
+                load_both(ring, at, a, b, row * plan.block_m, column * plan.columns, k)
             else:
                 if plan.expected:
                     mbarrier.expect(ring.ready.index(at.slot), plan.expected)
-                load_block(ring.a, ring, at, a, row * plan.block_m, k, M, K, a_row, a_k, plan.a)
-                load_block(ring.b, ring, at, b, column * plan.block_n, k, N, K, b_row, b_k, plan.b)
+                load_block(ring.a.index(at.slot), ring, at, a, row * plan.block_m, k, M, K, a_row, a_k, plan.a)
+                for half in gl.static_range(plan.halves):
+                    memory, source = ring.b.index(at.slot * plan.halves + half), half_of(b, half, plan)
+                    load_block(memory, ring, at, source, column * plan.columns, k, N, K, b_row, b_k, plan.b)
                 if plan.loads:
                     fence_async_shared()
                     mbarrier.arrive(ring.ready.index(at.slot), count=1)
@@ -45,9 +47,8 @@ def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan: 
 
 
 @jit
-def load_block(memory, ring, at, source, row, k, rows, depth, row_stride, k_stride, side: gl.constexpr):
+def load_block(buffer, ring, at, source, row, k, rows, depth, row_stride, k_stride, side: gl.constexpr):
     """Load one operand's block by the operand's path; `rows` and `depth` are the operand's full extents."""
-    buffer = memory.index(at.slot)
     if side.path == "descriptor":
         load_tile(source, row, k, ring.ready.index(at.slot), buffer, side)
     else:

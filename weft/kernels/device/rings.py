@@ -6,7 +6,7 @@ of b.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from weft import language as gl
 from weft.kernel import jit
@@ -14,8 +14,10 @@ from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 
 Operand: TypeAlias = "gl.tensor | tma.tensor_descriptor"
 """An operand: a pointer, or a descriptor."""
-Scale: TypeAlias = "gl.tensor | float | None"
-"""A scale of the output: a number, a pointer to one or several, or none."""
+Operands: TypeAlias = "gl.tensor | tma.tensor_descriptor | tuple[Any, ...]"
+"""An operand, or the two whose products stand side by side in a tile."""
+Given: TypeAlias = "tuple[Any, ...] | None"
+"""The operands of the epilogue: numbers, and pointers with strides."""
 
 
 @gl.aggregate
@@ -106,7 +108,15 @@ def load_both(ring, at, a, b, row, column, k, pred=True):
     bar = ring.ready.index(at.slot)
     mbarrier.expect(bar, plan.expected, pred=pred)
     load_tile(a, row, k, bar, ring.a.index(at.slot), plan.a, pred)
-    load_tile(b, column, k, bar, ring.b.index(at.slot), plan.b, pred)
+    for half in gl.static_range(plan.halves):
+        memory = ring.b.index(at.slot * plan.halves + half)
+        load_tile(half_of(b, half, plan), column, k, bar, memory, plan.b, pred)
+
+
+@jit
+def half_of(b, half: gl.constexpr, plan: gl.constexpr):
+    """The operand of half of a tile's columns."""
+    return b[half] if plan.halves > 1 else b
 
 
 @jit
@@ -124,9 +134,10 @@ def load_for_cluster(ring, both_free, at, a, b, row, column, k):
         load_tile(a, row + part * (plan.block_m // plan.parts), k, bar, memory, plan.a)
     mbarrier.arrive(both_free.index(at.slot), count=1, everywhere=True)
     mbarrier.wait(both_free.index(at.slot), at.phase)
-    for sender in gl.static_range(plan.cluster):
-        memory = ring.b.index(at.slot * plan.cluster + sender)
-        load_tile(b, column + sender * (plan.block_n // plan.cluster), k, bar, memory, plan.b, sender=sender)
+    for part in gl.static_range(plan.sent):
+        sender: gl.constexpr = part % plan.cluster
+        memory, source = ring.b.index(at.slot * plan.sent + part), half_of(b, part // plan.cluster, plan)
+        load_tile(source, column + sender * (plan.block_n // plan.sent), k, bar, memory, plan.b, sender=sender)
 
 
 @jit

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rings import Operand, Ring, Scale, load_both
+from weft.kernels.device.rings import Given, Operand, Ring, load_both
 from weft.kernels.device.specialised import SIZES
 from weft.kernels.device.tensor_memory import run_roles
 from weft.kernels.plan import Plan
@@ -88,9 +88,9 @@ def matrix_of_scales(memory, side: gl.constexpr):
 
 @jit(do_not_specialize=SIZES)
 def matmul_with_scales(
-    a: Operand, b: Operand, a_scales: Operand, b_scales: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale,
-    row_stride: int, column_stride: int, M: int, N: int, K: int, plan: gl.constexpr[Plan],
+    a: Operand, b: Operand, a_scales: Operand, b_scales: Operand, out: gl.tensor, given: Given, row_stride: int,
+    column_stride: int, M: int, N: int, K: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
-    """The matmul. `scale_a` and `scale_b` are factors of the whole output. K counts stored bytes, so a pair of fp4 is one."""
+    """The matmul. K counts stored bytes, so a pair of fp4 is one."""
     sources = (a, b, a_scales, b_scales)
-    run_roles(WithScales.make(plan), sources, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan)
+    run_roles(WithScales.make(plan), sources, out, given, row_stride, column_stride, M, N, K, plan)

@@ -28,7 +28,7 @@ class Schedule:
     @jit
     def make(M, N, plan: gl.constexpr):
         """The schedule of an [M, N] output."""
-        rows, columns = gl.cdiv(M, plan.block_m), gl.cdiv(N, plan.block_n)
+        rows, columns = gl.cdiv(M, plan.block_m), gl.cdiv(N, plan.columns)
         tiles = rows * columns * plan.splits
         return Schedule(gl.program_id(0), gl.num_programs(0), tiles, rows, columns, plan.order, plan.group, plan.splits)
 

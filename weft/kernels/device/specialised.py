@@ -10,15 +10,14 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device import chain
-from weft.kernels.device.epilogue import buffers_of, store_tile
+from weft.kernels.device.epilogue import Sums, Target
 from weft.kernels.device.producer import produce
-from weft.kernels.device.rings import Operand, Ring, Scale, barriers_of, blocks_of, issue_mma
+from weft.kernels.device.rings import Given, Operand, Operands, Ring, barriers_of, blocks_of, issue_mma
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.plan import Plan
 from weft.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma_layout,
     warpgroup_mma_wait,
 )  # fmt: skip
@@ -73,25 +72,12 @@ def zeros_of(rows: gl.constexpr, plan: gl.constexpr):
 
 
 @jit
-def consume_cooperatively(
-    number: gl.constexpr,
-    ring,
-    free,
-    out,
-    buffers,
-    scale_a,
-    scale_b,
-    row_stride,
-    column_stride,
-    M,
-    N,
-    K,
-    plan: gl.constexpr,
-):
+def consume_cooperatively(number: gl.constexpr, ring, free, target, K):
     """The cooperative consumer: it computes its part of the rows of every tile."""
+    plan: gl.constexpr = ring.plan
     rows: gl.constexpr = plan.block_m // plan.consumers
     first_row: gl.constexpr = number * rows
-    schedule = Schedule.make(M, N, plan)
+    schedule = Schedule.make(target.M, target.N, plan)
     acc = zeros_of(rows, plan)
     at = ring.start()
     for index in range(schedule.count()):
@@ -99,25 +85,19 @@ def consume_cooperatively(
         first, end = blocks_of(K, part, plan)
         acc, last, at = accumulate(ring, free, at, acc, end - first, first_row)
         acc = finish(free, last, acc)
-        store_tile(
-            out, buffers, acc, row * plan.block_m + first_row, column * plan.block_n, part, scale_a, scale_b, row_stride,
-            column_stride, M, N, plan,
-        )  # fmt: skip
-    if plan.out.described:
-        tma.store_wait(pendings=0)
+        target.store(Sums(acc), rows, row * plan.block_m + first_row, column, part)
+    target.wait()
 
 
 @jit
-def consume_ping_pong(
-    number: gl.constexpr, ring, free, turn, out, buffers, scale_a, scale_b, row_stride, column_stride, M, N, K,
-    plan: gl.constexpr,
-):  # fmt: skip
+def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K):
     """The ping-pong consumer: it computes every other tile, with its mainloop during the other consumer's epilogue.
 
     The turn is passed on when all MMAs of a tile have been issued. The turn also keeps a consumer from waiting on a slot's
     barrier two phases early: a wait by parity cannot distinguish phases that are two apart.
     """
-    schedule = Schedule.make(M, N, plan)
+    plan: gl.constexpr = ring.plan
+    schedule = Schedule.make(target.M, target.N, plan)
     count = schedule.count()
     acc = zeros_of(plan.block_m, plan)
     at = ring.start()
@@ -135,58 +115,54 @@ def consume_ping_pong(
         acc, last, at = accumulate(ring, free, at, acc, end - first, 0)
         mbarrier.arrive(turn.index(1 - number), count=1)
         acc = finish(free, last, acc)
-        store_tile(
-            out, buffers, acc, row * plan.block_m, column * plan.block_n, part, scale_a, scale_b, row_stride, column_stride,
-            M, N, plan,
-        )  # fmt: skip
+        target.store(Sums(acc), plan.block_m, row * plan.block_m, column, part)
         parity = parity ^ 1
         _, _, following = schedule.tile(index + 1)
         first, end = blocks_of(K, following, plan)
         at = at.skip(end - first)
-    if plan.out.described:
-        tma.store_wait(pendings=0)
+    target.wait()
 
 
-SIZES = ["M", "N", "K", "row_stride", "column_stride"]
+SIZES = ["given", "M", "N", "K", "row_stride", "column_stride"]
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
 
 
 @jit(do_not_specialize=SIZES)
 def matmul_cooperative(
-    a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
-    M: int, N: int, K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
+    a: Operand, b: Operands, out: gl.tensor, given: Given, row_stride: int, column_stride: int, M: int, N: int, K: int,
+    a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The cooperative matmul with `plan.consumers` consumers; see the module."""
     chain.join(plan)
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, plan.consumers)
     both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
-    outputs = (out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan)
-    first = (ring, free, out, buffers_of(plan), *outputs[1:])
+    outputs = (out, given, row_stride, column_stride, M, N, plan)
+    first = (0, ring, free, Target.make(*outputs), K)
     source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan))
     if plan.consumers == 1:
-        gl.warp_specialize([(consume_cooperatively, (0, *first)), source], [plan.producers])
+        gl.warp_specialize([(consume_cooperatively, first), source], [plan.producers])
     else:
-        second = (ring, free, out, buffers_of(plan), *outputs[1:])
-        work = [(consume_cooperatively, (0, *first)), (consume_cooperatively, (1, *second)), source]
+        second = (1, ring, free, Target.make(*outputs), K)
+        work = [(consume_cooperatively, first), (consume_cooperatively, second), source]
         gl.warp_specialize(work, [4, plan.producers], plan.registers)
 
 
 @jit(do_not_specialize=SIZES)
 def matmul_ping_pong(
-    a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
-    M: int, N: int, K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
+    a: Operand, b: Operands, out: gl.tensor, given: Given, row_stride: int, column_stride: int, M: int, N: int, K: int,
+    a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The ping-pong matmul; see the module."""
     chain.join(plan)
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, 1)
     turn = barriers_of(2, 1)
-    rest = (scale_a, scale_b, row_stride, column_stride, M, N, K, plan)
+    outputs = (out, given, row_stride, column_stride, M, N, plan)
     gl.warp_specialize(
         [
-            (consume_ping_pong, (0, ring, free, turn, out, buffers_of(plan), *rest)),
-            (consume_ping_pong, (1, ring, free, turn, out, buffers_of(plan), *rest)),
+            (consume_ping_pong, (0, ring, free, turn, Target.make(*outputs), K)),
+            (consume_ping_pong, (1, ring, free, turn, Target.make(*outputs), K)),
             (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, plan)),
         ],
         [4, plan.producers],

@@ -1,38 +1,45 @@
-"""The second kernel of split-K: it adds the partial results, scales and converts."""
+"""The second kernel of split-K: it adds the partial results, and applies the epilogue."""
 
 from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.epilogue import factors
+from weft.kernels.device.epilogue import fetch_all, finished
 from weft.language.extra.cuda import gdc_wait
 
 ROWS, COLUMNS, WARPS = 4, 128, 4
 """A program's tile of the output, and its warps."""
 
 
-@jit
+@jit(do_not_specialize=["given"])
 def reduce_splits(
-    partials, out, scale_rows, scale_columns, row_stride, column_stride, rows, columns, below, across,
-    plan: gl.constexpr,
+    partials, out, given, row_stride, column_stride, rows, columns, below, across, plan: gl.constexpr,
 ):  # fmt: skip
-    """out = the sum of `plan.splits` matrices of `across` columns, stacked at intervals of `below` rows."""
+    """out = the epilogue of the sum of `plan.splits` matrices of `across` columns, stacked at intervals of `below` rows."""
     layout: gl.constexpr = gl.BlockedLayout([1, COLUMNS // 32], [1, 32], [WARPS, 1], [1, 0])
     row, column = gl.program_id(0) * ROWS, gl.program_id(1) * COLUMNS
     i = row + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     j = column + gl.arange(0, COLUMNS, gl.SliceLayout(0, layout))
     mask = (i < rows)[:, None] & (j < columns)[None, :]
-    places = partials + gl.cast(i, gl.int64)[:, None] * across + j[None, :]
+    operands = None
+    if not plan.epilogue.plain:
+        operands = fetch_all(given, row, column, rows, columns, layout, [ROWS, COLUMNS], plan.epilogue)
     # The launch before this one writes the partial results.
     gdc_wait()
+    # Of a tile with both halves of b the second one's sums lie behind the first one's.
+    lies = j + j // plan.half * plan.half if plan.half else j
+    places = partials + gl.cast(i, gl.int64)[:, None] * across + lies[None, :]
+    total = added(places, mask, below, across, plan)
+    other = added(places + plan.half, mask, below, across, plan) if plan.half else None
+    total = finished(total, other, operands, row, column, plan.epilogue)
+    target = out + gl.cast(i, gl.int64)[:, None] * row_stride + gl.cast(j, gl.int64)[None, :] * column_stride
+    gl.store(target, total.to(plan.dtype), mask=mask)
+
+
+@jit
+def added(places, mask, below, across, plan: gl.constexpr):
+    """The sum of the splits, in their order."""
     total = gl.load(places, mask=mask, other=0)
     for part in gl.static_range(1, plan.splits):
         total += gl.load(places + gl.cast(below, gl.int64) * across * part, mask=mask, other=0)
-    if plan.scale_rows or plan.scale_columns:
-        total = total.to(gl.float32)
-    if plan.scale_rows:
-        total = total * factors(scale_rows, plan.scale_rows, row, rows, 0, layout, ROWS)
-    if plan.scale_columns:
-        total = total * factors(scale_columns, plan.scale_columns, column, columns, 1, layout, COLUMNS)
-    target = out + gl.cast(i, gl.int64)[:, None] * row_stride + gl.cast(j, gl.int64)[None, :] * column_stride
-    gl.store(target, total.to(plan.dtype), mask=mask)
+    return total

@@ -11,13 +11,19 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device import chain
-from weft.kernels.device.epilogue import below_of, buffers_of, store_part
-from weft.kernels.device.rings import Operand, Position, Ring, Scale, barriers_of, blocks_of, load_both
+from weft.kernels.device.epilogue import Target
+from weft.kernels.device.rings import Given, Operand, Operands, Position, Ring, barriers_of, blocks_of, load_both
 from weft.kernels.device.schedulers import Grid, begin, prepare
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.device.specialised import SIZES
 from weft.kernels.plan import Plan
-from weft.language.nvidia.blackwell import allocate_tensor_memory, mbarrier, tcgen05_commit, tcgen05_mma, tma
+from weft.language.nvidia.blackwell import (
+    allocate_tensor_memory,
+    mbarrier,
+    tcgen05_commit,
+    tcgen05_mma,
+    tensor_memory_descriptor,
+)
 
 
 @gl.aggregate
@@ -37,7 +43,7 @@ class Plain:
         """Issue the loads of a tile's block along K."""
         plan: gl.constexpr = self.ring.plan
         a, b = sources
-        load_both(self.ring, at, a, b, row * plan.block_m, column * plan.block_n, block * plan.block_k)
+        load_both(self.ring, at, a, b, row * plan.block_m, column * plan.columns, block * plan.block_k)
 
     @jit
     def multiply(self, at, acc, use_acc):
@@ -97,51 +103,53 @@ def issue_mmas(shared, operands, free, accumulators, full, empty, M, N, K):
         tile = tile.next()
 
 
+@gl.aggregate
+class Held:
+    """An accumulator tile in tensor memory. Once its last piece is in registers, it is released for another tile: `empty` is
+    its barrier."""
+
+    acc: tensor_memory_descriptor
+    empty: gl.shared_memory_descriptor
+    last: gl.constexpr
+
+    @jit
+    def piece(self, i: gl.constexpr, down: gl.constexpr, right: gl.constexpr, form: gl.constexpr):
+        """Piece `i`, which begins `right` columns behind the tile's first."""
+        x = self.acc.slice(right, form.width, dim=1).load()
+        if right + form.width == self.last:
+            mbarrier.arrive(self.empty, count=1)
+        return x
+
+
 @jit
-def store_tiles(
-    shared, accumulators, full, empty, out, buffers, scale_a, scale_b, row_stride, column_stride, M, N,
-    plan: gl.constexpr,
-):  # fmt: skip
-    """The epilogue: store all tiles piece by piece. Once the last piece is in registers, the accumulator is released for
-    another tile."""
-    schedule = Schedule.make(M, N, plan)
+def store_tiles(shared, accumulators, full, empty, target):
+    """The epilogue: store all tiles."""
+    plan: gl.constexpr = target.plan
+    schedule = Schedule.make(target.M, target.N, plan)
     turn = Position(0, 0, plan.tiles)
     tile = first_tile(shared, schedule, plan)
-    pieces: gl.constexpr = plan.block_n // plan.out.width
     while tile.valid():
         row, column, part = schedule.place(tile.number)
-        below = below_of(part, M, N, plan)
         mbarrier.wait(full.index(turn.slot), turn.phase)
-        acc = accumulators.index(turn.slot)
-        for i in gl.static_range(pieces):
-            x = acc.slice(i * plan.out.width, plan.out.width, dim=1).load()
-            if i == pieces - 1:
-                mbarrier.arrive(empty.index(turn.slot), count=1)
-            i_column = column * plan.block_n + i * plan.out.width
-            store_part(
-                i, out, buffers, x, row * plan.block_m, i_column, below, scale_a, scale_b, row_stride, column_stride, M, N,
-                plan,
-            )  # fmt: skip
+        held = Held(accumulators.index(turn.slot), empty.index(turn.slot), plan.block_n)
+        target.store(held, plan.out.height, row * plan.block_m, column, part)
         turn = turn.next()
         tile = tile.next()
-    if plan.out.described:
-        tma.store_wait(pendings=0)
+    target.wait()
 
 
 @jit
-def run_roles(
-    operands, sources, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan: gl.constexpr
-):  # fmt: skip
+def run_roles(operands, sources, out, given, row_stride, column_stride, M, N, K, plan: gl.constexpr):
     """The kernel's three roles; `operands` defines how blocks are loaded and multiplied."""
     chain.join(plan)
     accumulators = allocate_tensor_memory(plan.acc_type, [plan.tiles, plan.block_m, plan.block_n], plan.acc)
     free, full = barriers_of(plan.stages, 1), barriers_of(plan.tiles, 1)
     empty = barriers_of(plan.tiles, 1, plan.pairs)
     shared = prepare(plan.schedule, ROLES, plan.pairs)
-    rest = (scale_a, scale_b, row_stride, column_stride, M, N, plan)
+    target = Target.make(out, given, row_stride, column_stride, M, N, plan)
     gl.warp_specialize(
         [
-            (store_tiles, (shared, accumulators, full, empty, out, buffers_of(plan), *rest)),
+            (store_tiles, (shared, accumulators, full, empty, target)),
             (load_blocks, (shared, operands, free, sources, M, N, K)),
             (issue_mmas, (shared, operands, free, accumulators, full, empty, M, N, K)),
         ],
@@ -151,8 +159,8 @@ def run_roles(
 
 @jit(do_not_specialize=SIZES)
 def matmul_tensor_memory(
-    a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
-    M: int, N: int, K: int, plan: gl.constexpr[Plan],
+    a: Operand, b: Operands, out: gl.tensor, given: Given, row_stride: int, column_stride: int, M: int, N: int, K: int,
+    plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The matmul of operands that both have descriptors; see the module."""
-    run_roles(Plain.make(plan), (a, b), out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan)
+    run_roles(Plain.make(plan), (a, b), out, given, row_stride, column_stride, M, N, K, plan)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device import chain
-from weft.kernels.device.epilogue import buffers_of, store_tile
-from weft.kernels.device.rings import Operand, Position, Ring, Scale, blocks_of, issue_mma, load_both
+from weft.kernels.device.epilogue import Sums, Target
+from weft.kernels.device.rings import Given, Operand, Operands, Position, Ring, blocks_of, issue_mma, load_both
 from weft.kernels.device.schedules import Schedule
+from weft.kernels.device.specialised import SIZES
 from weft.kernels.plan import Plan
-from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_layout, warpgroup_mma_wait
+from weft.language.nvidia.hopper import mbarrier, warpgroup_mma_layout, warpgroup_mma_wait
 
 
 @gl.aggregate
@@ -33,7 +34,7 @@ class Cursor:
         """The first block of a tile."""
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
-        return Cursor(at, index, row * plan.block_m, column * plan.block_n, first, end)
+        return Cursor(at, index, row * plan.block_m, column * plan.columns, first, end)
 
     @jit
     def load(self, ring, schedule, count, a, b, K):
@@ -48,15 +49,15 @@ class Cursor:
         return following
 
 
-@jit(do_not_specialize=["M", "N", "K", "row_stride", "column_stride"])
+@jit(do_not_specialize=SIZES)
 def matmul_uniform(
-    a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
-    M: int, N: int, K: int, plan: gl.constexpr[Plan],
+    a: Operand, b: Operands, out: gl.tensor, given: Given, row_stride: int, column_stride: int, M: int, N: int, K: int,
+    plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The matmul of operands that both have descriptors; see the module."""
     chain.join(plan)
     ring = Ring.make(plan)
-    buffers = buffers_of(plan)
+    target = Target.make(out, given, row_stride, column_stride, M, N, plan)
     schedule = Schedule.make(M, N, plan)
     count = schedule.count()
     shape: gl.constexpr = [plan.block_m, plan.block_n]
@@ -81,9 +82,5 @@ def matmul_uniform(
             cursor = cursor.load(ring, schedule, count, a, b, K)
             at = at.next()
         acc = warpgroup_mma_wait(0, acc)
-        store_tile(
-            out, buffers, acc, row * plan.block_m, column * plan.block_n, part, scale_a, scale_b, row_stride, column_stride,
-            M, N, plan,
-        )  # fmt: skip
-    if plan.out.described:
-        tma.store_wait(pendings=0)
+        target.store(Sums(acc), plan.block_m, row * plan.block_m, column, part)
+    target.wait()

@@ -1,0 +1,330 @@
+"""The epilogue of a product as its caller gives it: checks, and the kernel's argument.
+
+`weft.kernels.epilogue_plan` is what kernels are specialised on, `weft.kernels.device.epilogue` what they do.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import namedtuple
+from dataclasses import dataclass
+from functools import lru_cache
+from keyword import iskeyword
+from math import gcd
+from typing import Any, NamedTuple, cast
+
+from weft.errors import fail
+from weft.errors import kernels as errors
+from weft.kernel import JITFunction
+from weft.kernels.arrays import address
+from weft.kernels.checks import scale_kind
+from weft.kernels.config import WIDTHS, MatmulConfig
+from weft.kernels.device.activations import ACTIVATIONS, BRIEF
+from weft.kernels.epilogue_plan import PLAIN, Epilogue, Extra
+from weft.kernels.operands import GRANULE, Matrix, matrix
+from weft.plain import as_number
+from weft.runtime.arguments import HOST, array, extents
+from weft.runtime.dtypes import ITEMSIZE
+
+LEAST_GATED = 32
+"""Minimum tile width of a gated product: each half is at least the columns that a cluster can share."""
+_BRIEF_BYTES = 2
+"""Outputs of at most this size take the short forms of activations."""
+_KINDS: dict[str, Extra] = {
+    "number": Extra(),
+    "one": Extra(memory=True),
+    "each": Extra(memory=True, rows=True, contiguous="rows"),
+}
+
+
+class Given(NamedTuple):
+    """What a caller asks of the epilogue: the parameters of `matmul` of these names."""
+
+    scale_a: Any = None
+    scale_b: Any = None
+    bias: Any = None
+    activation: Any = None
+    gated: bool = False
+    residual: Any = None
+    epilogue: Any = None
+    extras: Any = None
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """All that is read, in the order of `Epilogue.operands`."""
+        return self.scale_a, self.scale_b, self.bias, self.residual, *_items(self.extras)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Whatever the epilogue's plan depends on, of PyTorch tensors and numbers. Raises AttributeError for others."""
+        extras: Any = self.extras
+        form = tuple(extras) if isinstance(extras, dict) else type(extras)
+        return self.activation, self.gated, self.epilogue, form, *map(_key_of, self.values)
+
+
+def _items(extras: Any) -> tuple[Any, ...]:
+    if isinstance(extras, dict):
+        return tuple(cast("dict[Any, Any]", extras).values())
+    return () if extras is None else tuple(extras)
+
+
+def _key_of(value: Any) -> Any:
+    if value is None or isinstance(value, (int, float)):
+        return type(value)
+    return value.dtype, value.shape, value.stride(), value.data_ptr() & 15, value.get_device()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Memory that the epilogue reads: the place among its operands, a name for messages, its byte range relative to its
+    address, and whether the output may be the same memory, element for element."""
+
+    place: int
+    name: str
+    low: int
+    high: int
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The epilogue of a prepared product: its plan, and the strides of what it reads from memory (None for numbers)."""
+
+    plan: Epilogue = PLAIN
+    strides: tuple[tuple[int, int] | None, ...] = ()
+    reads: tuple[Read, ...] = ()
+
+    @property
+    def halves(self) -> int:
+        """Operands b of a tile."""
+        return 2 if self.plan.gated else 1
+
+    @property
+    def transposed(self) -> Ending:
+        """That of the transposed output."""
+        if self.plan.plain:
+            return self
+        turned = tuple(None if pair is None else (pair[1], pair[0]) for pair in self.strides)
+        return Ending(self.plan.transposed, turned, self.reads)
+
+    def argument(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The kernel's argument from arrays and numbers."""
+        if self.plan.plain:
+            return None
+        return tuple(
+            value if pair is None else (value, *pair) for value, pair in zip(values, self.strides, strict=True)
+        )
+
+    def check_overlap(self, values: tuple[Any, ...], out: tuple[int, int], at_out: int) -> None:
+        """Refuse an output that overlaps what is read, unless each element is read for itself; `out` is the output's byte
+        range relative to its address. Raises LaunchError (kernels-out-overlaps)."""
+        for read in self.reads:
+            at = address(values[read.place])
+            apart = at_out + out[1] <= at + read.low or at + read.high <= at_out + out[0]
+            if not apart and not (read.same and at == at_out):
+                raise fail(errors.OUT_OVERLAPS, name=read.name)
+
+
+NOTHING = Ending()
+"""Sums are converted and stored."""
+
+
+def ending_of(given: Given | None, left: Matrix, columns: int, dtype: str, out: Matrix | None) -> Ending:
+    """The epilogue for an output of `columns` columns. Raises LaunchError: kernels-scale, kernels-extra, kernels-extra-dtype,
+    kernels-extras, kernels-activation, kernels-epilogue, kernels-devices."""
+    if given is None:
+        return NOTHING
+    rows, across = left.shape[0], columns * (2 if given.gated else 1)
+    names = _names(given)
+    operands: list[Extra | None] = []
+    strides: list[tuple[int, int] | None] = []
+    reads: list[Read] = []
+    for place, (name, value) in enumerate(zip(names, given.values, strict=True)):
+        wide = across if name in ("scale_b", "bias") else columns
+        if name in ("scale_a", "scale_b"):
+            extra, pair = _scale(name, value, rows if name == "scale_a" else wide, left)
+        else:
+            extra, pair = _extra(name, value, (rows, wide), columns, left)
+        operands.append(extra)
+        strides.append(pair)
+        if pair is not None:
+            reads.append(_read(place, name, value, out))
+    scale_a, scale_b, bias, residual, *extras = operands
+    plan = Epilogue(
+        scale_a, scale_b, bias, _activation(given, dtype), given.gated, residual, _function(given),
+        tuple(extra for extra in extras if extra is not None), _form(given.extras),
+    )  # fmt: skip
+    return Ending(plan, tuple(strides), tuple(reads))
+
+
+def ending_of_scale(kind: str) -> Ending:
+    """An epilogue that multiplies by a scale of the whole product, of a kind as `scale_kind` tells it."""
+    if not kind:
+        return NOTHING
+    scale = _KINDS[kind]
+    return Ending(Epilogue(scale), ((0, 0) if scale.memory else None, None, None, None))
+
+
+def _names(given: Given) -> list[str]:
+    extras: Any = given.extras
+    if extras is not None and not isinstance(extras, (tuple, list, dict)):
+        raise fail(errors.EXTRAS, problem=f"they are a {type(extras).__name__}")
+    if extras is not None and given.epilogue is None:
+        raise fail(errors.EXTRAS, problem="there is no epilogue that takes them")
+    named = isinstance(extras, dict)
+    keys = list(cast("dict[Any, Any]", extras)) if named else list(range(len(_items(extras))))
+    wrong = [key for key in keys if named and not _is_name(key)]
+    if wrong:
+        raise fail(errors.EXTRAS, problem=f"{wrong[0]!r} is no name of an attribute for an extra")
+    return ["scale_a", "scale_b", "bias", "residual", *(f"extras[{key!r}]" for key in keys)]
+
+
+def _is_name(key: Any) -> bool:
+    return isinstance(key, str) and key.isidentifier() and not iskeyword(key) and not key.startswith("_")
+
+
+def _form(extras: Any) -> Any:
+    """The class of named extras; equal names give one class."""
+    if isinstance(extras, dict):
+        return _named(tuple(cast("dict[str, Any]", extras)))
+    return cast("Any", type(extras)) if hasattr(extras, "_fields") else None
+
+
+@lru_cache(maxsize=256)
+def _named(names: tuple[str, ...]) -> Any:
+    make: Any = namedtuple  # noqa: PYI024 its fields are the caller's
+    return make("Extras", names)
+
+
+def _scale(name: str, value: Any, extent: int, left: Matrix) -> tuple[Extra | None, tuple[int, int] | None]:
+    what = "rows" if name == "scale_a" else "columns"
+    kind = scale_kind(name, value, extent, what, left)
+    if kind in ("", "number"):
+        return (None if not kind else _KINDS[kind]), None
+    found = _KINDS[kind]
+    return (found if name == "scale_a" else found.transposed), (int(found.rows), int(found.rows))
+
+
+def _extra(
+    name: str, value: Any, shape: tuple[int, int], columns: int, left: Matrix
+) -> tuple[Extra | None, tuple[int, int] | None]:
+    """An operand that broadcasts over an array of a shape. Its halves, if it has two, have `columns` columns each."""
+    if value is None and not name.startswith("extras"):
+        return None, None
+    found = array(value)
+    if found is None:
+        if as_number(value) is None:
+            raise fail(errors.EXTRA, name=name, problem=f"is a {type(value).__name__}", want=list(shape))
+        return Extra(), None
+    measured = extents(value)
+    assert measured is not None
+    if found.device != left.device:
+        other = "the host" if found.device == HOST else f"GPU {found.device}"
+        raise fail(errors.DEVICES, first=left.place, name=name, other=other)
+    if found.dtype in ("float64", "bool"):
+        raise fail(errors.EXTRA_DTYPE, name=name, got=found.dtype)
+    sizes, steps = ((1, 1, *part)[-2:] if len(part) <= 2 else part for part in measured)
+    if len(sizes) != 2:
+        problem = f"has {len(sizes)} dimensions"
+        raise fail(errors.EXTRA, name=name, problem=problem, want=list(shape))
+    for axis in (0, 1):
+        if sizes[axis] not in (1, shape[axis]):
+            problem = f"has shape {list(measured[0])}: {sizes[axis]} {('rows', 'columns')[axis]} of {shape[axis]}"
+            raise fail(errors.EXTRA, name=name, problem=problem, want=list(shape))
+        if not isinstance(steps[axis], int):
+            raise fail(errors.EXTRA, name=name, problem="has strides of no whole elements", want=list(shape))
+    vary = [sizes[axis] != 1 and steps[axis] != 0 for axis in (0, 1)]
+    strides = int(steps[0]) * vary[0], int(steps[1]) * vary[1]
+    contiguous = "columns" if strides[1] == 1 else "rows" if strides[0] == 1 else ""
+    unit = 1
+    if contiguous:
+        along = columns if contiguous == "columns" else shape[0]
+        across = strides[0] if contiguous == "columns" else strides[1]
+        itemsize = ITEMSIZE[found.dtype]
+        unit = max(gcd(found.pointer, across * itemsize, along * itemsize, GRANULE) // itemsize, 1)
+    return Extra(True, vary[0], vary[1], contiguous, unit), strides
+
+
+def _read(place: int, name: str, value: Any, out: Matrix | None) -> Read:
+    found, measured = array(value), extents(value)
+    assert found is not None and measured is not None
+    sizes, steps = ((1, 1, *part)[-2:] for part in measured)
+    lies = Matrix(found.dtype, cast("Any", sizes), cast("Any", steps), found.pointer, found.device)
+    same = out is not None and (lies.dtype, lies.shape, lies.strides) == (out.dtype, out.shape, out.strides)
+    return Read(place, name, *lies.span(), same)
+
+
+def _activation(given: Given, dtype: str) -> Any:
+    named = given.activation
+    if named is None or isinstance(named, JITFunction):
+        return cast("Any", named)
+    if not isinstance(named, str) or named not in ACTIVATIONS:
+        raise fail(errors.ACTIVATION, got=repr(named), known=", ".join(map(repr, ACTIVATIONS)))
+    brief = BRIEF if ITEMSIZE[dtype] <= _BRIEF_BYTES else ACTIVATIONS
+    return brief.get(named, ACTIVATIONS[named])
+
+
+def _function(given: Given) -> Any:
+    function = given.epilogue
+    if function is None:
+        return None
+    if not isinstance(function, JITFunction):
+        raise fail(errors.EPILOGUE, problem=f"it is {_told(function)}")
+    called = cast("JITFunction[..., Any]", function)
+    try:
+        inspect.signature(called.fn).bind(None, None, None, None)
+    except TypeError:
+        found = ", ".join(inspect.signature(called.fn).parameters)
+        raise fail(errors.EPILOGUE, problem=f"{called.__name__} has the parameters ({found})") from None
+    return called
+
+
+def _told(function: Any) -> str:
+    plain = callable(function) and hasattr(function, "__name__")
+    return f"{function.__name__}, a plain Python function" if plain else f"a {type(function).__name__}"
+
+
+def halves_of(b: Any) -> tuple[Any, Any]:
+    """The two operands b of a gated product. Raises LaunchError: kernels-gated, kernels-array."""
+    if isinstance(b, (tuple, list)):
+        pair = tuple(cast("list[Any]", b))
+        if len(pair) != 2:
+            raise fail(errors.GATED, got=f"{len(pair)} arrays")
+        return pair[0], pair[1]
+    columns = matrix("b", b).shape[1]
+    if columns % 2:
+        raise fail(errors.GATED, got=f"an array of {columns} columns")
+    return b[:, : columns // 2], b[:, columns // 2 :]
+
+
+def joined(first: Matrix, second: Matrix) -> Matrix:
+    """What both halves are alike in, with the alignment of both. Raises LaunchError (kernels-gated)."""
+    if (first.dtype, first.shape, first.strides) != (second.dtype, second.shape, second.strides):
+        shown = " and ".join(f"{x.dtype} {list(x.shape)} with strides {list(x.strides)}" for x in (first, second))
+        raise fail(errors.GATED, got=shown)
+    return Matrix(first.dtype, first.shape, first.strides, first.pointer | second.pointer, first.device)
+
+
+def rules(config: MatmulConfig, ending: Ending) -> list[tuple[str, bool, str]]:
+    """What an epilogue asks of a configuration, as (field, whether it holds, text of the rule)."""
+    if not ending.plan.gated:
+        return []
+    wide = config.block_n in WIDTHS and config.block_n >= LEAST_GATED
+    return [
+        ("swap", not config.swap, "False for a gated product"),
+        ("block_n", wide, f"a power of two from {LEAST_GATED} for a gated product, whose tiles have columns of both halves"),
+        ("cluster", config.cluster == 1 or not config.in_tensor_memory, "1 for a gated product on Blackwell"),
+    ]  # fmt: skip
+
+
+def suits(config: MatmulConfig, ending: Ending) -> bool:
+    """Whether a configuration takes an epilogue."""
+    return all(good for _, good, _ in rules(config, ending))
+
+
+def check_config(config: MatmulConfig, ending: Ending) -> None:
+    """Raises LaunchError (kernels-config)."""
+    for field, good, rule in rules(config, ending):
+        if not good:
+            value = getattr(config, field)
+            raise fail(errors.CONFIG, field=field, value=value, rule=rule, variant=config.variant)

@@ -1,0 +1,82 @@
+"""The plan of an epilogue, a part of `weft.kernels.plan.Plan`: what a kernel does with its accumulators before it stores them.
+
+Everything that is read with the output broadcasts over it: scales, bias, residual and a caller's extras are all `Extra`s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What the epilogue reads beside the accumulators. It has an element for each of the output's `rows`, for each of its
+    `columns`, for both, or one for all.
+
+    It is in `memory`, or a number among the kernel's arguments. Elements along `contiguous` ("rows", "columns" or "") adjoin,
+    and accesses of `unit` of them are aligned."""
+
+    memory: bool = False
+    rows: bool = False
+    columns: bool = False
+    contiguous: str = ""
+    unit: int = 1
+
+    @property
+    def transposed(self) -> Extra:
+        """The same for the transposed output."""
+        return replace(self, rows=self.columns, columns=self.rows, contiguous=OTHER[self.contiguous])
+
+
+OTHER = {"rows": "columns", "columns": "rows", "": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What becomes of the float32 sums x of a product:
+
+    1. x * scale_a * scale_b + bias
+    2. activation(x); if `gated`, that of the first half of b's columns times x of the second half
+    3. x + residual
+    4. function(x, rows, columns, extras)
+
+    Steps without an argument are left out. If the kernel computes the transposed output, so is this epilogue: `transposed` is
+    for the function, which gets rows and columns of the caller's output. `form` is the class of a named tuple of extras."""
+
+    scale_a: Extra | None = None
+    scale_b: Extra | None = None
+    bias: Extra | None = None
+    activation: Any = None
+    gated: bool = False
+    residual: Extra | None = None
+    function: Any = None
+    extras: tuple[Extra, ...] = ()
+    form: Any = None
+    turned: bool = False
+
+    @property
+    def transposed(self) -> Epilogue:
+        """The same for the transposed output."""
+        named = {name: extra and extra.transposed for name, extra in self.named.items()}
+        others = tuple(extra.transposed for extra in self.extras)
+        return replace(self, **named, extras=others, turned=not self.turned)
+
+    @property
+    def named(self) -> dict[str, Extra | None]:
+        """What is read, other than a caller's extras."""
+        return {"scale_a": self.scale_a, "scale_b": self.scale_b, "bias": self.bias, "residual": self.residual}
+
+    @property
+    def plain(self) -> bool:
+        """True when sums are stored as they are."""
+        return self == PLAIN
+
+    @property
+    def operands(self) -> tuple[Extra | None, ...]:
+        """All that is read, in the order of the kernel's argument."""
+        return *self.named.values(), *self.extras
+
+
+PLAIN = Epilogue()
+"""An epilogue that only converts."""
