@@ -9,12 +9,15 @@ softmax), the top k of rows, prefix sums.
     values, indices = topk(x, 8)
     s = cumsum(x)                         # prefix sums along the last axis, in one pass
     y = softmax(x)                        # rows of up to 524,288 elements
+    o = attention(q, k, v, causal=True)   # [batch, heads, length, head size]
     y = rms_norm(x, weight)               # as layer_norm, with gradients, residuals and 8-bit outputs
 
 Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.specialised` (Hopper) or `tensor_memory` (Blackwell).
 """
 
 from weft.kernels import schedulers
+from weft.kernels.attend import attention, compile_attention
+from weft.kernels.attend_plan import AttentionConfig
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.explanation import Explanation
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
@@ -35,8 +38,8 @@ from weft.kernels.selection import topk
 from weft.kernels.tuning import tune_matmul
 
 __all__ = [
-    "ORDERS", "VARIANTS", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule", "SoftmaxConfig",
-    "chosen_config", "chosen_softmax", "compile_matmul", "compile_scaled", "cumsum", "layer_norm", "layer_norm_backward",
-    "log_softmax", "log_softmax_backward", "matmul", "matmul_configs", "matmul_scaled", "rms_norm", "rms_norm_backward",
-    "schedulers", "softmax", "softmax_backward", "topk", "tune_matmul",
+    "ORDERS", "VARIANTS", "AttentionConfig", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule",
+    "SoftmaxConfig", "attention", "chosen_config", "chosen_softmax", "compile_attention", "compile_matmul", "compile_scaled",
+    "cumsum", "layer_norm", "layer_norm_backward", "log_softmax", "log_softmax_backward", "matmul", "matmul_configs",
+    "matmul_scaled", "rms_norm", "rms_norm_backward", "schedulers", "softmax", "softmax_backward", "topk", "tune_matmul",
 ]  # fmt: skip

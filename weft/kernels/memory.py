@@ -29,6 +29,14 @@ def fill_zero(value: Any) -> None:
         value[...] = 0
 
 
+def fill(value: Any, number: float) -> None:
+    """Set every element to a number."""
+    if hasattr(value, "fill_"):
+        value.fill_(number)
+    else:
+        value[...] = number
+
+
 def used_on(value: Any, stream: Any) -> None:
     """Keep the memory of a temporary array until `stream` has finished with it, if it is not the current stream.
 

@@ -74,15 +74,21 @@ def place(
         return number // columns, number % columns
     if order == "columns":
         return number % rows, number // rows
+    band, row, column = in_bands(number, rows, columns, group)
+    if order == "serpentine":
+        column = gl.where(band & 1 == 1, columns - 1 - column, column)
+    return row, column
+
+
+@jit
+def in_bands(number, rows, columns, group):
+    """Band, row and column of a tile number, in bands of `group` rows, column by column."""
     band = number // (columns * group)
     first = band * group
     height = min(rows - first, group)
     within = number - first * columns
     column = within // height
-    row = first + within - column * height
-    if order == "serpentine":
-        column = gl.where(band & 1 == 1, columns - 1 - column, column)
-    return row, column
+    return band, first + within - column * height, column
 
 
 @jit

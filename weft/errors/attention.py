@@ -1,0 +1,97 @@
+"""Mistakes in calls of `weft.kernels.attention`."""
+
+from __future__ import annotations
+
+from weft.errors.base import LaunchError, row
+
+ARRAY = row(
+    "attention-array",
+    LaunchError,
+    "attention takes arrays [batch, heads, length, head size], but {name} is {got}",
+    "pass a PyTorch, NumPy or CuPy array of four dimensions; x[None] adds a batch, x.unflatten or x.reshape splits heads",
+)
+DTYPES = row(
+    "attention-dtypes",
+    LaunchError,
+    "q holds {q}, k {k} and v {v}",
+    "convert them to one type, {known}",
+)
+DEVICES = row(
+    "attention-devices",
+    LaunchError,
+    "q lies on {first}, {name} on {other}",
+    "move one of them; arrays of the host go to the simulator, arrays of a GPU to that GPU",
+)
+SHAPES = row(
+    "attention-shapes",
+    LaunchError,
+    "{first} has shape {one} and {second} has shape {other}: the dimension {what} is {a} in one and {b} in the other",
+    "q is [batch, heads, queries, head size], k [batch, kv heads, keys, head size], v [batch, kv heads, keys, its head size]",
+)
+HEADS = row(
+    "attention-heads",
+    LaunchError,
+    "q has {q} heads and k has {k}: they do not divide into groups of query heads that share one of k",
+    "the heads of q are a multiple of those of k and v",
+)
+SIZE = row(
+    "attention-size",
+    LaunchError,
+    "attention has no kernel for head size {size} with {v_size} for v",
+    "there are {known}, nearest first; zeros behind the elements of q and k change no score if you pass the scale, and "
+    "those behind the elements of v are zeros of the result",
+)
+STRIDES = row(
+    "attention-strides",
+    LaunchError,
+    "TMA has no descriptor for {name}: {reason}",
+    "pass a contiguous copy, as of x.contiguous() or np.ascontiguousarray(x): it moves {size} through memory",
+)
+SCALE = row(
+    "attention-scale",
+    LaunchError,
+    "scale is {got}, but it must be a positive number",
+    "leave it out for 1 / sqrt(head size); for a negative one negate q",
+)
+OUT = row(
+    "attention-out",
+    LaunchError,
+    "out is {got}, but the result is {want}",
+    "make out of that shape and type, or leave it out",
+)
+OUT_OVERLAPS = row(
+    "attention-out-overlaps",
+    LaunchError,
+    "out shares memory with {name}, which is read while out is written",
+    "pass a separate array",
+)
+EMPTY = row(
+    "attention-empty",
+    LaunchError,
+    "the attention of shape {shape} needs no kernel: there are no queries or no keys",
+    "pass arrays with elements; attention itself takes empty ones",
+)
+CONFIG = row(
+    "attention-config",
+    LaunchError,
+    "an AttentionConfig has {field}={value}",
+    "{field} is {rule}",
+)
+CONFIG_KIND = row(
+    "attention-config-kind",
+    LaunchError,
+    "config is {got}, but it must be an AttentionConfig",
+    "write weft.kernels.AttentionConfig(block_n=128, consumers=2), or leave the choice to attention",
+)
+ROOM = row(
+    "attention-room",
+    LaunchError,
+    "{config} needs {need} bytes of shared memory, but a program has {most}",
+    "take fewer stages, or a smaller block_n",
+)
+TARGET = row(
+    "attention-target",
+    LaunchError,
+    "attention multiplies with wgmma, which {target} does not have",
+    "run it on a Hopper GPU, or in the simulator with weft.simulate(target='sm_90a')",
+)

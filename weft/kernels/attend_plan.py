@@ -1,0 +1,219 @@
+"""What an attention kernel is compiled for: tiles by head size, kept as data, and the layouts that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from weft import language as gl
+from weft.errors import attention as errors
+from weft.errors import fail
+from weft.kernels.plan import DTYPES
+
+ROWS = 64
+"""Query rows of a consumer: a warpgroup's MMA has 64."""
+SHARED_BYTES = 232448
+"""Shared memory of a program on Hopper (CUDA C++ Programming Guide, compute capability 9.0: 227 KiB)."""
+BARRIER_BYTES = 1024
+REGISTERS = {1: (24,), 2: (240, 24), 3: (160, 160, 32)}
+"""Registers of a thread of the second and third consumer and of the producer, by the number of consumers. The first consumer
+has as many as the others: four warpgroups have 512 together."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConfig:
+    """The configuration of an attention kernel.
+
+    A tile has 64 query rows for each of 1 to 3 `consumers`, and blocks of `block_n` keys, a multiple of 16, in `stages` slots.
+    With `late` the wait for the results stands behind the exponentials of a block instead of behind its row maxima; with
+    `rescale_first` results are scaled before their MMA is issued. With `turns` consumers issue their MMAs one after another, so
+    that the exponentials of one run during the MMAs of the others (ping-pong)."""
+
+    block_n: int
+    consumers: int = 2
+    stages: int = 2
+    late: bool = False
+    rescale_first: bool = False
+    turns: bool = False
+
+    def __post_init__(self) -> None:
+        rules: dict[str, tuple[Any, bool, str]] = {
+            "block_n": (
+                self.block_n,
+                16 <= self.block_n <= 256 and self.block_n % 16 == 0,
+                "a multiple of 16 up to 256",
+            ),
+            "consumers": (self.consumers, self.consumers in REGISTERS, "1, 2 or 3"),
+            "stages": (self.stages, 2 <= self.stages <= 8, "from 2 to 8"),
+        }
+        for field, (value, good, rule) in rules.items():
+            if not good:
+                raise fail(errors.CONFIG, field=field, value=value, rule=rule)
+
+
+TILES: dict[tuple[int, int], tuple[AttentionConfig, AttentionConfig]] = {
+    (64, 64): (AttentionConfig(128, 3), AttentionConfig(128, 3)),
+    (96, 96): (AttentionConfig(128), AttentionConfig(128)),
+    (128, 128): (AttentionConfig(128), AttentionConfig(128)),
+    (192, 128): (AttentionConfig(128, rescale_first=True), AttentionConfig(128, rescale_first=True)),
+    (256, 256): (AttentionConfig(64, rescale_first=True), AttentionConfig(64, rescale_first=True)),
+}
+"""Configurations by head size of queries and keys, and of values: without a mask, and with one. Nothing has been timed on a GPU
+yet. Registers bound the tiles at head size 64 and 96, where a third consumer has 160 registers a thread; shared memory does
+above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a kernel's text: `right` and `left` bound the keys that a query sees, `lse`: log-sum-exp is stored."""
+
+    right: bool = False
+    left: bool = False
+    lse: bool = False
+
+    @property
+    def masks(self) -> bool:
+        """True if more blocks than the last one need a mask."""
+        return self.right or self.left
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionPlan:
+    """Everything that an attention kernel is specialised on. The 64 rows of a consumer are `length` consecutive queries of each
+    of `heads` query heads, which share their keys and values; those of the consumers lie `heads_step` heads or `queries_step`
+    queries apart."""
+
+    dtype: Any
+    size: int
+    v_size: int
+    config: AttentionConfig
+    parts: Parts
+    length: int
+
+    # Tiles
+
+    @property
+    def rows(self) -> int:
+        """Rows of a consumer."""
+        return ROWS
+
+    @property
+    def consumers(self) -> int:
+        """Consumer warpgroups."""
+        return self.config.consumers
+
+    @property
+    def stages(self) -> int:
+        """Slots of keys, and of values."""
+        return self.config.stages
+
+    @property
+    def block_n(self) -> int:
+        """Keys of a block."""
+        return self.config.block_n
+
+    @property
+    def heads_step(self) -> int:
+        """Query heads from a consumer to the next."""
+        return ROWS // self.length if self.length < ROWS else 0
+
+    @property
+    def queries_step(self) -> int:
+        """Queries from a consumer to the next."""
+        return 0 if self.length < ROWS else ROWS
+
+    @property
+    def tile_heads(self) -> int:
+        """Query heads of a tile."""
+        return max(self.consumers * self.heads_step, 1)
+
+    @property
+    def tile_queries(self) -> int:
+        """Queries of a tile of one head."""
+        return max(self.consumers * self.queries_step, self.length)
+
+    @property
+    def warps(self) -> tuple[int, ...]:
+        """Warps of the further consumers, and of the producer."""
+        return (*[4] * (self.consumers - 1), 1)
+
+    @property
+    def registers(self) -> tuple[int, ...]:
+        """Registers of their threads."""
+        return REGISTERS[self.consumers]
+
+    # Shared memory
+
+    @property
+    def q_block(self) -> tuple[int, int]:
+        """A consumer's queries."""
+        return ROWS, self.size
+
+    @property
+    def k_block(self) -> tuple[int, int]:
+        """A block of keys."""
+        return self.block_n, self.size
+
+    @property
+    def v_block(self) -> tuple[int, int]:
+        """A block of values."""
+        return self.block_n, self.v_size
+
+    @property
+    def o_block(self) -> tuple[int, int]:
+        """A consumer's results."""
+        return ROWS, self.v_size
+
+    @property
+    def q_box(self) -> tuple[int, ...]:
+        """A consumer's queries, as TMA loads them: batch, heads of keys, query heads of each, queries, head size."""
+        return 1, 1, ROWS // self.length, self.length, self.size
+
+    @property
+    def o_box(self) -> tuple[int, ...]:
+        """A consumer's results, as TMA stores them."""
+        return 1, 1, ROWS // self.length, self.length, self.v_size
+
+    def layout(self, block: tuple[int, ...]) -> Any:
+        """The shared-memory layout of a block."""
+        return gl.NVMMASharedLayout.get_default_for(block, self.dtype)
+
+    @property
+    def q_stages(self) -> int:
+        """Slots of queries: two where shared memory has room, so that those of the next tile arrive during this one."""
+        return 2 if self._bytes(2) <= SHARED_BYTES else 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a program."""
+        return self._bytes(self.q_stages)
+
+    def _bytes(self, q_stages: int) -> int:
+        elements = q_stages * self.consumers * ROWS * self.size + self.stages * self.block_n * (self.size + self.v_size)
+        return elements * self.dtype.itemsize + BARRIER_BYTES
+
+    # Registers
+
+    @property
+    def s_registers(self) -> Any:
+        """The layout of scores."""
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.block_n, 16])
+
+    @property
+    def o_registers(self) -> Any:
+        """The layout of results."""
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.v_size, 16])
+
+    @property
+    def p_registers(self) -> Any:
+        """The layout of weights, as the left operand of an MMA."""
+        return gl.DotOperandLayout(0, self.o_registers, 2)
+
+
+@lru_cache(maxsize=1024)
+def make_attention_plan(
+    dtype: str, size: int, v_size: int, config: AttentionConfig, parts: Parts, length: int
+) -> AttentionPlan:
+    """The plan of an attention kernel; equal plans are one object, which launches compare by identity."""
+    return AttentionPlan(DTYPES[dtype], size, v_size, config, parts, length)

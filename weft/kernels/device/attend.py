@@ -1,0 +1,315 @@
+"""Attention forward on Hopper: a producer warp, and one to three consumer warpgroups with 64 rows of queries each.
+
+A program computes tile after tile. Blocks of keys are visited from the last one to the first one that a query of the tile sees.
+For each block a consumer
+
+    issues    S = Q K(n)
+    issues    O += P(n-1) V(n-1)
+    waits for S            one MMA stays in flight
+    P(n) = softmax(S)      meanwhile; the wait for O stands behind the row maxima, or with `late` behind the exponentials
+    O is scaled to the new maxima
+
+With `rescale_first` O is scaled before its MMA is issued, while that of the scores runs, so that S and O are not both live.
+
+Maxima start at a finite number far below any score, so that rows without keys need no special case: their weights are
+exp2(-inf) = 0, and so is their sum.
+"""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+from weft.kernels.attend_plan import AttentionPlan
+from weft.kernels.device.attend_parts import FIELDS, Problem, Tile, published
+from weft.kernels.device.rings import barriers_of
+from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+
+LOWEST = -(2.0**100)
+"""Where row maxima start: below all scores of 16-bit operands, and finite when it is scaled."""
+LN_2 = 0.6931471805599453
+
+
+@gl.aggregate
+class Buffers:
+    """Shared memory: rings of tiles with their queries, of keys and of values, with barriers for slots that are full (`ready`)
+    and free."""
+
+    tiles: gl.shared_memory_descriptor
+    q: gl.shared_memory_descriptor
+    k: gl.shared_memory_descriptor
+    v: gl.shared_memory_descriptor
+    q_ready: gl.shared_memory_descriptor
+    q_free: gl.shared_memory_descriptor
+    k_ready: gl.shared_memory_descriptor
+    k_free: gl.shared_memory_descriptor
+    v_ready: gl.shared_memory_descriptor
+    v_free: gl.shared_memory_descriptor
+    turn: gl.shared_memory_descriptor | None
+    plan: gl.constexpr
+
+    @staticmethod
+    @jit
+    def make(plan: gl.constexpr):
+        """All slots free."""
+        consumers: gl.constexpr = plan.consumers
+        numbers: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+        return Buffers(
+            gl.allocate_shared_memory(gl.int32, [plan.q_stages, FIELDS], numbers),
+            gl.allocate_shared_memory(plan.dtype, [plan.q_stages * consumers, *plan.q_block], plan.layout(plan.q_block)),
+            gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.k_block], plan.layout(plan.k_block)),
+            gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.v_block], plan.layout(plan.v_block)),
+            barriers_of(plan.q_stages, 1), barriers_of(plan.q_stages, consumers),
+            barriers_of(plan.stages, 1), barriers_of(plan.stages, consumers),
+            barriers_of(plan.stages, 1), barriers_of(plan.stages, consumers),
+            barriers_of(consumers, 1) if plan.config.turns else None,
+            plan,
+        )  # fmt: skip
+
+    @jit
+    def queries(self, index, which: gl.constexpr):
+        """A consumer's queries of tile number `index` of the program, [rows, head size]."""
+        return self.q.index(index % self.plan.q_stages * self.plan.consumers + which)
+
+    @jit
+    def results(self, index, which: gl.constexpr):
+        """The same memory, for the results, [rows, head size of the values]."""
+        plan: gl.constexpr = self.plan
+        memory = self.queries(index, which)
+        if plan.v_size != plan.size:
+            memory = memory.reinterpret(plan.dtype, plan.o_block, plan.layout(plan.o_block))
+        return memory
+
+    @jit
+    def scores(self, q, n):
+        """Issue the scores of block number `n` of the program."""
+        plan: gl.constexpr = self.plan
+        mbarrier.wait(self.k_ready.index(n % plan.stages), n // plan.stages & 1)
+        zeros = gl.zeros([plan.rows, plan.block_n], gl.float32, plan.s_registers)
+        return warpgroup_mma(q, self.k.index(n % plan.stages).permute([1, 0]), zeros, use_acc=False, is_async=True)
+
+    @jit
+    def weighted(self, p, o, n):
+        """Issue the addition of the values of block number `n` to the results, by their weights."""
+        plan: gl.constexpr = self.plan
+        mbarrier.wait(self.v_ready.index(n % plan.stages), n // plan.stages & 1)
+        return warpgroup_mma(p, self.v.index(n % plan.stages), o, is_async=True)
+
+    @jit
+    def my_turn(self, which: gl.constexpr, n):
+        """Wait until the consumer before this one has issued its MMAs.
+
+        The first consumer starts: a wait for parity 1 on a fresh barrier returns at once."""
+        if self.plan.config.turns:
+            mbarrier.wait(self.turn.index(which), (n & 1) ^ (1 if which == 0 else 0))
+
+    @jit
+    def next_turn(self, which: gl.constexpr):
+        """Let the next consumer issue its MMAs."""
+        if self.plan.config.turns:
+            mbarrier.arrive(self.turn.index((which + 1) % self.plan.consumers), count=1)
+
+
+# The producer
+
+
+@jit
+def produce(buffers, q, k, v, problem):
+    """Publish the tiles of the program, and load the queries of each and the blocks of keys and values that it visits."""
+    plan: gl.constexpr = buffers.plan
+    tiles = problem.heads() * problem.columns()
+    n, index = 0, 0
+    for wave in range(gl.cdiv(tiles, gl.num_programs(0))):
+        number = problem.number(wave)
+        if number < tiles:
+            tile = problem.tile(number)
+            for i in range(tile.end - tile.first):
+                slot, phase, key = n % plan.stages, (n // plan.stages & 1) ^ 1, (tile.end - 1 - i) * plan.block_n
+                mbarrier.wait(buffers.k_free.index(slot), phase)
+                load(k, [tile.batch, tile.head, key, 0], buffers.k_ready.index(slot), buffers.k.index(slot))
+                if i == 0:
+                    # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
+                    load_queries(buffers, q, index, tile)
+                mbarrier.wait(buffers.v_free.index(slot), phase)
+                load(v, [tile.batch, tile.head, key, 0], buffers.v_ready.index(slot), buffers.v.index(slot))
+                n += 1
+            index += 1
+    wait_for_queries(buffers, index)
+    Tile(0, 0, 0, 0, 0, 0, 0, 0).publish(buffers.tiles.index(index % plan.q_stages))
+    mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
+
+
+@jit
+def load(desc, at, bar, memory):
+    """Issue the TMA load of a block of keys or values."""
+    mbarrier.expect(bar, desc.block_type.nbytes)
+    tma.async_load(desc, at, bar, memory.reshape([1, 1, *memory.shape]))
+
+
+@jit
+def wait_for_queries(buffers, index):
+    """Wait until the slot of the queries of tile number `index` of the program is free."""
+    plan: gl.constexpr = buffers.plan
+    mbarrier.wait(buffers.q_free.index(index % plan.q_stages), (index // plan.q_stages & 1) ^ 1)
+
+
+@jit
+def load_queries(buffers, q, index, tile):
+    """Publish a tile and issue the TMA loads of its queries, when their slot is free."""
+    plan: gl.constexpr = buffers.plan
+    slot = index % plan.q_stages
+    wait_for_queries(buffers, index)
+    tile.publish(buffers.tiles.index(slot))
+    bar = buffers.q_ready.index(slot)
+    mbarrier.expect(bar, plan.consumers * q.block_type.nbytes)
+    for which in gl.static_range(plan.consumers):
+        at = [tile.batch, tile.head, tile.member + which * plan.heads_step, tile.query + which * plan.queries_step, 0]
+        tma.async_load(q, at, bar, buffers.queries(index, which).reshape(plan.q_box))
+
+
+# Consumers
+
+
+@gl.aggregate
+class Softmax:
+    """The running softmax of a consumer's rows: `top` their maxima, `total` the sums of weights, and `old` the factor of the
+    results so far."""
+
+    top: gl.tensor
+    total: gl.tensor
+    old: gl.tensor
+    plan: gl.constexpr
+
+    @jit
+    def scaled(self, o):
+        """Results scaled to the maxima."""
+        return o * gl.convert_layout(self.old, gl.SliceLayout(1, self.plan.o_registers))[:, None]
+
+    @jit
+    def as_operand(self, weights):
+        """Weights as the left operand of an MMA."""
+        return gl.convert_layout(weights.to(self.plan.dtype), self.plan.p_registers)
+
+
+@jit
+def begin(buffers, which: gl.constexpr, q, n, key, problem, tile, query, scale):
+    """The first block of a tile, which may reach beyond the last key: its weights, and the softmax."""
+    plan: gl.constexpr = buffers.plan
+    buffers.my_turn(which, n)
+    s = buffers.scores(q, n)
+    buffers.next_turn(which)
+    s = warpgroup_mma_wait(0, s)
+    mbarrier.arrive(buffers.k_free.index(n % plan.stages), count=1)
+    s = problem.masked(s, tile, query, key)
+    top = gl.maximum(gl.max(s, axis=1), LOWEST)
+    weights = gl.exp2(s * scale - (top * scale)[:, None])
+    softmax = Softmax(top, gl.sum(weights, axis=1), gl.full_like(top, 1.0), plan)
+    return softmax.as_operand(weights), softmax
+
+
+@jit
+def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, problem, tile, query, scale):
+    """A further block: its scores, the MMA of the weights before, and its weights."""
+    plan: gl.constexpr = buffers.plan
+    buffers.my_turn(which, n)
+    s = buffers.scores(q, n)
+    if plan.config.rescale_first:
+        o = softmax.scaled(o)
+    o = buffers.weighted(p, o, n - 1)
+    buffers.next_turn(which)
+    s = warpgroup_mma_wait(1, s)
+    mbarrier.arrive(buffers.k_free.index(n % plan.stages), count=1)
+    if plan.parts.masks and mask:
+        s = problem.masked(s, tile, query, key)
+    top = gl.maximum(softmax.top, gl.max(s, axis=1))
+    if not plan.config.late:
+        o = warpgroup_mma_wait(0, o)
+    weights = gl.exp2(s * scale - (top * scale)[:, None])
+    old = gl.exp2((softmax.top - top) * scale)
+    softmax = Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, plan)
+    if plan.config.late:
+        o = warpgroup_mma_wait(0, o)
+    mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
+    if not plan.config.rescale_first:
+        o = softmax.scaled(o)
+    return softmax.as_operand(weights), o, softmax
+
+
+@jit
+def consume(which: gl.constexpr, buffers, out, lse, problem, scale):
+    """A consumer: its rows of all tiles of the program."""
+    plan: gl.constexpr = buffers.plan
+    n, index = 0, 0
+    tile = await_tile(buffers, index)
+    while tile.end > 0:
+        query = tile.query + which * plan.queries_step
+        whole, stop = problem.whole(tile, query)
+        q = buffers.queries(index, which)
+        # Number `n` of the program is block number `back - n` of the keys.
+        back = tile.end - 1 + n
+        behind = back - tile.first + 1
+        o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
+        p, softmax = begin(buffers, which, q, n, (tile.end - 1) * plan.block_n, problem, tile, query, scale)
+        n += 1
+        while n < behind:
+            block = back - n
+            mask = (block >= stop) | (block < whole)
+            key = block * plan.block_n
+            p, o, softmax = proceed(buffers, which, q, p, o, softmax, n, key, mask, problem, tile, query, scale)
+            n += 1
+        if plan.config.rescale_first:
+            o = softmax.scaled(o)
+        o = warpgroup_mma_wait(0, buffers.weighted(p, o, n - 1))
+        mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
+        finish(which, buffers, out, lse, problem, index, o, softmax, scale)
+        index += 1
+        tile = await_tile(buffers, index)
+    tma.store_wait(0)
+
+
+@jit
+def await_tile(buffers, index):
+    """Tile number `index` of the program, when its queries have arrived."""
+    plan: gl.constexpr = buffers.plan
+    mbarrier.wait(buffers.q_ready.index(index % plan.q_stages), index // plan.q_stages & 1)
+    return published(buffers.tiles.index(index % plan.q_stages))
+
+
+@jit
+def finish(which: gl.constexpr, buffers, out, lse, problem, index, o, softmax, scale):
+    """Divide the results by the sums of weights, and store them, and the logarithms of the sums."""
+    plan: gl.constexpr = buffers.plan
+    tile = published(buffers.tiles.index(index % plan.q_stages))
+    member, query = tile.member + which * plan.heads_step, tile.query + which * plan.queries_step
+    nothing = softmax.total == 0.0
+    o = Softmax(softmax.top, softmax.total, gl.where(nothing, 0.0, 1.0 / softmax.total), plan).scaled(o)
+    # The consumer's queries are not needed any more.
+    memory = buffers.results(index, which)
+    memory.store(o.to(plan.dtype))
+    fence_async_shared()
+    tma.async_store(out, [tile.batch, tile.head, member, query, 0], memory.reshape(plan.o_box))
+    if plan.parts.lse:
+        row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))
+        member, query = member + row // plan.length, query + row % plan.length
+        head = (gl.cast(tile.batch, gl.int64) * problem.kv_heads + tile.head) * problem.members + member
+        found = gl.where(nothing, -float("inf"), (softmax.top * scale + gl.log2(softmax.total)) * LN_2)
+        gl.store(lse + head * tile.queries + query, found, mask=(member < problem.members) & (query < tile.queries))
+    tma.store_wait(0)
+    mbarrier.arrive(buffers.q_free.index(index % plan.q_stages), count=1)
+
+
+SIZES = ["batch", "kv_heads", "members", "queries", "keys", "band", "left", "right", "scale"]
+"""Arguments that are not specialised on, so that all sizes share one compiled kernel."""
+
+
+@jit(fast_math=["exp2", "div"], do_not_specialize=SIZES)
+def attend(
+    q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, out: tma.tensor_descriptor,
+    lse: gl.tensor | None, scale: float, batch: int, kv_heads: int, members: int, queries: int, keys: int, band: int, left: int,
+    right: int, plan: gl.constexpr[AttentionPlan],
+) -> None:  # fmt: skip
+    """Attention forward; see the module. `scale` is that of the scores times the binary logarithm of e."""
+    buffers = Buffers.make(plan)
+    problem = Problem(batch, kv_heads, members, queries, keys, band, left, right, plan)
+    roles = [(consume, (which, buffers, out, lse, problem, scale)) for which in range(plan.consumers)]
+    roles = [*roles, (produce, (buffers, q, k, v, problem))]
+    gl.warp_specialize(roles, plan.warps, plan.registers)
