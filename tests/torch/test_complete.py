@@ -16,6 +16,7 @@ NO_OPERATORS = {
     "compile_matmul": "compiles, and computes nothing",
     "compile_scaled": "compiles, and computes nothing",
     "matmul_configs": "lists configurations",
+    "tune_matmul": "measures configurations, and returns none of their results",
 }
 FUNCTIONS = [name for name in kernels.__all__ if inspect.isfunction(getattr(kernels, name))]
 OURS = {name.removeprefix("weft::") for name in weft.torch.OPERATORS if name.startswith("weft::")}

@@ -195,10 +195,6 @@ def test_gradients_of_gradients(torch, differentiable):
     torch.library.opcheck(differentiable.overload, (x, 3.0))
 
 
-def test_functional_gradients(torch, differentiable):
-    assert torch.func.grad(lambda x: differentiable(x, 3.0).sum())(torch.ones(3)).tolist() == [3] * 3
-
-
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_vmap_without_a_rule_calls_once_for_each(torch, scale):
     x = torch.arange(6.0).reshape(3, 2)

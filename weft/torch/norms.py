@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import kernels
 from weft.torch.operators import operator
+from weft.torch.shapes import over_leading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,6 +63,7 @@ def _backward(ctx: Any, grad: Tensor, above: Tensor | None, _: Any) -> tuple[Ten
 
 
 rms_norm.register_autograd(_backward, setup_context=_keep)
+rms_norm.register_vmap(over_leading(rms_norm, 0, 2))
 
 
 @operator("weft::layer_norm")
@@ -143,6 +145,7 @@ def _backward_layer(ctx: Any, grad: Tensor, above: Tensor | None, *_: Any) -> tu
 
 
 layer_norm.register_autograd(_backward_layer, setup_context=_keep_layer)
+layer_norm.register_vmap(over_leading(layer_norm, 0, 3))
 
 
 def _total(x: Tensor, residual: Tensor | None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
@@ -29,13 +30,46 @@ def shaped(name: str, x: Tensor) -> Matrix:
     return Matrix(dtype_name(x.dtype), (rows, columns), (down, right), 0, device)
 
 
-def over_leading(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule of `torch.vmap` for an operator along the last axis, whose first argument alone has the mapped dimension.
+def over_leading(function: Callable[..., Any], *rows: int) -> Callable[..., Any]:
+    """The rule of `torch.vmap` for an operator along the last axis, which takes any number of dimensions before it.
 
-    Such an operator takes any number of dimensions, so the mapped one becomes the first."""
+    `rows` are the positions of its arguments that have these dimensions, by default the first. If others are mapped, such as
+    weights, the operator is called once for each."""
+    along = frozenset(rows or (0,))
 
-    def rule(_: Any, in_dims: tuple[Any, ...], x: Tensor, *args: Any, **keywords: Any) -> tuple[Any, Any]:
-        results: Any = function(x.movedim(in_dims[0], 0).contiguous(), *args, **keywords)
-        return results, 0 if hasattr(results, "dim") else (0,) * len(results)
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **keywords: Any) -> tuple[Any, Any]:
+        size: int = info.batch_size
+
+        def placed(value: Any, dim: int | None) -> Any:
+            if not hasattr(value, "movedim"):
+                return value
+            return (value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)).contiguous()
+
+        pairs = list(zip_longest(args, in_dims))
+        if any(dim is not None for at, (_, dim) in enumerate(pairs) if at not in along):
+            calls = (
+                function(*(v if dim is None else v.select(dim, at).contiguous() for v, dim in pairs), **keywords)
+                for at in range(size)
+            )
+            return _stacked(list(calls))
+        moved = (placed(value, dim) if at in along else value for at, (value, dim) in enumerate(pairs))
+        results: Any = function(*moved, **keywords)
+        return results, _mapped(results, size)
 
     return rule
+
+
+def _stacked(results: list[Any]) -> tuple[Any, Any]:
+    import torch
+
+    if hasattr(results[0], "dim"):
+        return torch.stack(results), 0
+    stacked: tuple[Any, ...] = tuple(torch.stack(each) for each in zip(*results, strict=True))
+    return stacked, (0,) * len(stacked)
+
+
+def _mapped(results: Any, size: int) -> Any:
+    """Where the mapped dimension is in results: first, but a result without elements stands for none."""
+    if hasattr(results, "dim"):
+        return 0
+    return tuple(None if each.shape == (0,) and size else 0 for each in results)
