@@ -14,7 +14,7 @@ from itertools import chain
 from types import FunctionType, ModuleType
 from typing import Any, cast, overload
 
-from weft import targets
+from weft import settings, targets
 from weft.errors import WeftError, fail
 from weft.errors.launch import (
     AMBIGUOUS,
@@ -40,7 +40,7 @@ from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
 from weft.runtime.dynamo import opaque, pass_over
 from weft.runtime.foreign import refuse_of_jit
 from weft.runtime.grid import normalise, split
-from weft.runtime.launch import Launcher
+from weft.runtime.launch import Grid, Launcher
 from weft.runtime.methods import Method, P, R
 from weft.runtime.options import checked, fast_math_of, truth_of
 from weft.runtime.reference import Referenced
@@ -232,6 +232,29 @@ class JITFunction(Referenced, Method[P, R]):
     def launch(self) -> Callable[..., CompiledKernel]:
         """`launch(grid, *args, **options)` with a normalised or callable grid."""
         return self._binder.launch
+
+    @opaque
+    def relaunch(self, token: Hashable, programs: Grid, stream: Any, *values: Any) -> CompiledKernel | None:
+        """Launch what `repeat` has kept under a token with other addresses: `values` as in `weft.runtime.launch.Run`.
+
+        None, without a launch, if nothing is kept, after an edit of what the kernel has read, while launches are rehearsed and
+        in a block of settings. A caller whose launches differ in nothing that the kernel is specialised on spares itself the
+        key of all arguments, which takes most of a launch's time in weft."""
+        if rehearsal.under_way or settings.under_way():
+            return None
+        own = self._binder
+        if own.watched and watch.changed(own.watched):
+            self.forget()
+        run = own.table.get(token)
+        return None if run is None else run(programs, stream, *values)
+
+    @opaque
+    def repeat(self, token: Hashable, programs: Any, *args: Any, **keywords: Any) -> CompiledKernel:
+        """Launch on a grid; from the third launch on the launcher is kept under a token for `relaunch`."""
+        if rehearsal.under_way or settings.under_way() or not self._repeats:
+            return self[programs](*args, **keywords)
+        bound, options = self.signature.bind(args, keywords)
+        return self._checked(token, programs, bound, options)
 
     @lazy
     def _binder(self) -> binder.Binder:

@@ -29,21 +29,23 @@ class Described:
 
     def of(self, value: Any) -> TensorDescriptor:
         """The descriptor of an array."""
-        pointer = address(value)
-        try:
-            tensor_map = self._known[pointer]
-        except KeyError:
-            return self._made(value, pointer)
         # The same shortcut as in `TensorDescriptor.from_tensor`: shape and strides have been checked before.
         found = _new(TensorDescriptor)
-        found.base, found.tensor_map = value, tensor_map
+        found.base, found.tensor_map = value, self.map_of(value)
         return found
 
-    def _made(self, value: Any, pointer: int) -> TensorDescriptor:
-        made = TensorDescriptor(value, self.shape, self.strides, self.block, self.layout)
+    def map_of(self, value: Any) -> TensorMap:
+        """The tensor map of an array, which does not keep it alive."""
+        try:
+            return self._known[value.data_ptr()]
+        except (AttributeError, KeyError):
+            pointer = address(value)
+        if pointer in self._known:
+            return self._known[pointer]
+        made = TensorDescriptor(value, self.shape, self.strides, self.block, self.layout).tensor_map
         if len(self._known) >= _MAPS_KEPT:
             self._known.clear()
-        self._known[pointer] = made.tensor_map
+        self._known[pointer] = made
         return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any
 
 from weft.errors import fail
@@ -12,13 +13,24 @@ from weft.runtime.dtypes import numpy_dtype
 
 def empty_like(value: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """A new array of the framework and on the device of `value`. Raises LaunchError (kernels-out-needed)."""
-    framework = type(value).__module__.partition(".")[0]
+    kind: type = value.__class__
+    module, own = _own(kind, dtype)
+    if module is None:
+        return value.new_empty(shape, dtype=own)
+    if own is not None:
+        return module.empty(shape, own)
+    raise fail(errors.OUT_NEEDED, got=f"a {kind.__name__} of {module}", shape=list(shape))
+
+
+@lru_cache(maxsize=256)
+def _own(kind: type, dtype: str) -> tuple[Any, Any]:
+    """For arrays of a class, the framework's module (None for PyTorch, whose arrays make new ones) and its dtype; for arrays of
+    other frameworks that one's name, and None."""
+    framework = kind.__module__.partition(".")[0]
     module: Any = sys.modules.get(framework)
     if framework == "torch":
-        return value.new_empty(shape, dtype=getattr(module, dtype))
-    if framework in ("numpy", "cupy"):
-        return module.empty(shape, numpy_dtype(dtype))
-    raise fail(errors.OUT_NEEDED, got=f"a {type(value).__name__} of {framework}", shape=list(shape))
+        return None, getattr(module, dtype)
+    return (module, numpy_dtype(dtype)) if framework in ("numpy", "cupy") else (framework, None)
 
 
 def fill_zero(value: Any) -> None:

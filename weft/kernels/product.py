@@ -26,6 +26,7 @@ from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
 from weft.kernels.plan import DTYPES, Form, OutputForm, Plan, SplitReduction, make_plan, make_tensor_plan
 from weft.locks import lazy
 from weft.runtime.compiled import CompiledKernel
+from weft.runtime.descriptor import TensorMap
 
 KERNELS: dict[str, JITFunction[..., Any]] = {
     **dict.fromkeys(UNIFORM, matmul_uniform), "cooperative": matmul_cooperative, "ping_pong": matmul_ping_pong,
@@ -170,7 +171,7 @@ class Product:
         dependent = {"launch_pdl": True} if self.plan.packed else {}
         return {"num_warps": self.config.num_warps, "num_ctas": self.config.cluster, **dependent}
 
-    @property
+    @lazy
     def kernel(self) -> JITFunction[..., Any]:
         """The matmul kernel."""
         return KERNELS[self.config.variant]
@@ -189,8 +190,42 @@ class Product:
             a, b = self._packed(a, b, stream)
         if self.splits > 1:
             return self._run_split_k(a, b, out, values, stream)
-        arguments = self.arguments(a, b, out, self.ending.argument(values))
-        return self.launch(*arguments, **self.options, stream=stream)
+        return self._launched(a, b, out, self.ending.argument(values), stream)
+
+    def _launched(self, a: Any, b: Any, out: Any, given: tuple[Any, ...] | None, stream: Any) -> CompiledKernel:
+        """Launch the matmul kernel; `given` is the argument of its epilogue."""
+        if given is not None or self.maps is None:
+            return self.launch(*self.arguments(a, b, out, given), **self.options, stream=stream)
+        # Nothing that the kernel is specialised on differs between such launches.
+        map_a, map_b, map_out = self.maps
+        done = self.kernel.relaunch(self.token, self.blocks, stream, map_a(a), map_b(b), map_out(out), *self.numbers)
+        if done is not None:
+            return done
+        arguments = self.arguments(a, b, out, None)
+        return self.kernel.repeat(self.token, self.grid, *arguments, **self.options, stream=stream)
+
+    @lazy
+    def blocks(self) -> tuple[int, int, int]:
+        """The grid in three dimensions."""
+        return self.grid, 1, 1
+
+    @lazy
+    def numbers(self) -> tuple[int, ...]:
+        """The kernel's arguments behind a, b and output; 0 stands for None."""
+        return 0, *self.sizes
+
+    @lazy
+    def maps(self) -> tuple[Callable[[Any], TensorMap], ...] | None:
+        """What makes the tensor maps of a, b and output; None unless TMA reads and writes all of them, and b is one matrix."""
+        described = (*self.sources, self.target)
+        if None in described or self.ending.halves > 1:
+            return None
+        return tuple(one.map_of for one in described if one is not None)
+
+    @lazy
+    def token(self) -> object:
+        """The token of the product's launches."""
+        return object()
 
     def _packed(self, a: Any, b: Any, stream: Any) -> tuple[Any, Any]:
         if self.ending.halves == 1:
@@ -230,7 +265,7 @@ class Product:
 
     def _run_split_k(self, a: Any, b: Any, out: Any, values: tuple[Any, ...], stream: Any) -> CompiledKernel:
         partials = self._workspace(out)
-        compiled = self.launch(*self.arguments(a, b, partials, None), **self.options, stream=stream)
+        compiled = self._launched(a, b, partials, None, stream)
         lies, ending = (self.out.transposed, self.ending.transposed) if self.columns_first else (self.out, self.ending)
         rows, columns = lies.shape
         half = self.columns if ending.halves > 1 else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -45,6 +45,7 @@ from weft.kernels.scaled_plan import (
 from weft.locks import lazy
 from weft.runtime.arguments import array, extents
 from weft.runtime.compiled import CompiledKernel
+from weft.runtime.descriptor import TensorMap
 from weft.runtime.dtypes import ITEMSIZE
 
 WIDTHS = (256, 128)
@@ -75,10 +76,15 @@ class ScaledProduct(Product):
         """False: accumulators are float32, although uint8 arrays may hold the elements."""
         return False
 
-    @property
+    @lazy
     def kernel(self) -> JITFunction[..., Any]:
         """The matmul kernel."""
         return matmul_with_scales
+
+    @lazy
+    def maps(self) -> tuple[Callable[[Any], TensorMap], ...] | None:
+        """None: launches have more arguments than a, b and output."""
+        return None
 
     @lazy
     def scales(self) -> tuple[Described, Described]:

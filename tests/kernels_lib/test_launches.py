@@ -1,0 +1,130 @@
+"""Repeated products: what they launch is what the first one launched, with the addresses of their own arrays."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.runtime import fake_driver
+from tests.runtime.fake_driver import WARM, FakeTensor, float16, float32
+from weft import settings
+from weft.kernels import matmul, multiply
+from weft.runtime import rehearsal
+
+M, N, K = 512, 256, 128
+
+
+class Operand(FakeTensor):
+    """A fake matrix of float16, which makes new ones at ever higher addresses."""
+
+    is_cuda = True
+    free = 0x7000_0000
+
+    def __init__(self, pointer, shape, dtype=float16):
+        super().__init__(pointer, dtype, 0, shape)
+
+    def new_empty(self, shape, dtype):
+        Operand.free += 0x100_0000
+        return Operand(Operand.free, shape, dtype)
+
+
+Operand.__module__ = "torch"
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """The fake driver, whose launches take three descriptors with five values each."""
+    fake_driver.install_compiler(monkeypatch)
+    fake = fake_driver.install_driver(monkeypatch)
+    torch = fake_driver.sys.modules["torch"]
+    monkeypatch.setitem(
+        fake_driver.sys.modules, "torch", SimpleNamespace(**vars(torch), float16=float16, float32=float32)
+    )
+    multiply.forget()
+    fake.parameters = 3 * 5
+    yield fake
+    for kernel in {product.kernel for product in _products()}:
+        kernel.forget()
+    multiply.forget()
+    fake_driver.forget_devices()
+
+
+def _products():
+    return [ready.product for ready in multiply._known.values() if ready.product is not None]
+
+
+def operands(number=0, rows=M):
+    step = number << 28
+    return (
+        Operand(step + 0x100_0000, (rows, K)),
+        Operand(step + 0x200_0000, (K, N)),
+        Operand(step + 0x300_0000, (rows, N)),
+    )
+
+
+def maps(launched):
+    """The arrays' addresses: a launch's words are those of the descriptors' parameters, of which the first is the map."""
+    return tuple(launched.words[number] for number in (0, 5, 10))
+
+
+def test_each_launch_has_the_addresses_of_its_arrays(cuda):
+    for number in range(WARM + 3):
+        matmul(*operands(number))
+    assert [maps(launched) for launched in cuda.launches] == [
+        tuple(operand.pointer for operand in operands(number)) for number in range(WARM + 3)
+    ]
+    first = cuda.launches[0]
+    assert {(launched.grid, launched.block, launched.stream) for launched in cuda.launches} == {
+        (first.grid, first.block, 700)
+    }
+
+
+def test_other_shapes_and_streams_are_other_launches(cuda):
+    for _ in range(WARM + 1):
+        matmul(*operands())
+        matmul(*operands(rows=64))
+    matmul(*operands(), stream=55)
+    grids = [launched.grid for launched in cuda.launches]
+    assert len({*grids[0:-1:2]}) == len({*grids[1:-1:2]}) == 1 and grids[0] != grids[1]
+    assert cuda.launches[-1].stream == 55 and cuda.launches[-1].grid == grids[0]
+
+
+def test_outputs_of_its_own(cuda):
+    found = [matmul(*operands()[:2]) for _ in range(WARM + 3)]
+    assert [maps(launched)[2] for launched in cuda.launches] == [out.pointer for out in found]
+
+
+def test_a_forgotten_kernel_is_compiled_again(cuda, monkeypatch):
+    compiler = fake_driver.sys.modules["weft.compiler"]
+    for _ in range(WARM + 1):
+        matmul(*operands())
+    count = len(compiler.requests)
+    _products()[0].kernel.forget()
+    matmul(*operands())
+    assert len(compiler.requests) == count + 1
+    assert maps(cuda.launches[-1]) == tuple(operand.pointer for operand in operands())
+
+
+def test_settings_and_rehearsals_are_seen(cuda):
+    compiler = fake_driver.sys.modules["weft.compiler"]
+    for _ in range(WARM + 1):
+        matmul(*operands())
+    launches = len(cuda.launches)
+    with settings.using(debug=True):
+        matmul(*operands())
+    assert compiler.requests[-1].options.debug and len(cuda.launches) == launches + 1
+    visited = []
+    with rehearsal.rehearsal(visited.append):
+        matmul(*operands())
+    assert len(visited) == 1 and len(cuda.launches) == launches + 1
+
+
+def test_split_k_launches_both_kernels_each_time(cuda):
+    config = multiply.MatmulConfig(block_n=128, block_k=64, stages=4, splits=2)
+    cuda.parameters = 0
+    for _ in range(WARM + 2):
+        matmul(*operands(), config=config)
+    assert len(cuda.launches) == 2 * (WARM + 2)
+    assert len({launched.grid for launched in cuda.launches[0::2]}) == 1
+    assert [launched.dependent for launched in cuda.launches] == [False, True] * (WARM + 2)
