@@ -113,12 +113,13 @@ def matmul(
     return out
 
 
-def _given(*values: Any) -> Given | None:
+def _given(
+    scale_a: Any, scale_b: Any, bias: Any, activation: Any, gated: bool, residual: Any, epilogue: Any, extras: Any
+) -> Given | None:
     """What the epilogue is given; None for a plain product."""
-    for value in values:
-        if value is not None and value is not False:
-            return Given(*values)
-    return None
+    if not gated and scale_a is scale_b is bias is activation is residual is epilogue is extras is None:
+        return None
+    return Given(scale_a, scale_b, bias, activation, gated, residual, epilogue, extras)
 
 
 def _multiply_nothing(a: Any, b: Any, out: Any, given: Given | None, stream: Any) -> None:
@@ -248,7 +249,9 @@ def _ready(
         # Not PyTorch tensors, or an unhashable configuration (a dictionary).
         return _prepare(a, b, out, given, out_dtype, fast, variant, config)
     if ready is not None:
-        if out is not None:
+        if out is not None and given is None:
+            check_overlap(ready.spans, at_a, at_b, out.data_ptr())
+        elif out is not None:
             ready.check_overlap(a, b, out, given)
         return ready
     ready = _prepare(a, b, out, given, out_dtype, fast, variant, config)
