@@ -35,6 +35,16 @@ def log_softmax(torch: ModuleType) -> Call:
     return Call((torch.randn(4, 130),), {}, lambda x: x.log_softmax(-1))
 
 
+def cross_entropy(torch: ModuleType) -> Call:
+    def reference(logits, labels, smoothing, z):
+        lse = logits.logsumexp(-1)
+        losses = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")
+        return losses + z * lse.square() * (labels != -100), lse.detach()
+
+    labels = torch.tensor([3, 0, -100, 32])
+    return Call((torch.randn(4, 33), labels, 0.1, 0.01), {}, reference)
+
+
 def cumsum(torch: ModuleType) -> Call:
     return Call((torch.randn(3, 129),), {}, lambda x: x.cumsum(-1))
 
@@ -66,6 +76,7 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::matmul_out": matmul_out,
     "weft::softmax": softmax,
     "weft::log_softmax": log_softmax,
+    "weft::cross_entropy": cross_entropy,
     "weft::cumsum": cumsum,
     "weft::topk": topk,
     "weft::rms_norm": rms_norm,
@@ -75,6 +86,7 @@ OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to r
 ELSEWHERE = {
     "weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it",
     "weft::rms_norm_backward": OF_GRADIENTS,
+    "weft::cross_entropy_backward": OF_GRADIENTS,
     "weft::softmax_backward": OF_GRADIENTS,
     "weft::log_softmax_backward": OF_GRADIENTS,
     "weft::layer_norm_backward": OF_GRADIENTS,

@@ -1,0 +1,215 @@
+"""Cross-entropy of rows of logits with class indices: losses, and gradients in the same pass or later.
+
+One exponential an element. Rows that are only read are streamed: each thread keeps a maximum and a sum of its own, so that a
+chunk of a row costs no exchange. Where the gradient is wanted too, a row is held in registers, by a cluster if it is long, and
+the gradient may take the place of the logits. Longer rows than a cluster holds are read twice.
+"""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+from weft.kernels.device.rows import Rows
+from weft.kernels.device.softmax import LEAST, LN2, LOG2E, powers
+from weft.kernels.rows.plan import RowPlan
+
+
+@gl.aggregate
+class Labels:
+    """The classes of rows, [lines] each: the class, whether the row counts, and the logit of the class, in a cluster as far as
+    the block has it."""
+
+    label: gl.tensor
+    counts: gl.tensor
+    logit: gl.tensor
+
+
+@jit
+def labels_of(rows, logits, labels, row, stride, ignored):
+    """A class out of range is reported by the simulator and debug builds, and its loss is NaN."""
+    label = rows.load_numbers(labels, row).to(gl.int64)
+    counts = label != ignored
+    inside = (label >= 0) & (label < rows.cols)
+    gl.device_assert(inside | ~counts, "cross_entropy: a class index is negative or not below the number of columns")
+    line = gl.arange(0, rows.plan.lines, gl.SliceLayout(1, rows.plan.layout)).to(gl.int64)
+    if rows.plan.blocks > 1:
+        # Of its own part, as another block may store its gradient before this one reads.
+        there = counts & (label >= line * rows.plan.part) & (label < gl.minimum((line + 1) * rows.plan.part, rows.cols))
+        at = line * 0 + row
+    else:
+        there = counts & inside & (row + line < rows.count)
+        at = row + line
+    logit = gl.load(logits + at * stride + gl.where(there, label, 0), mask=there, other=0.0)
+    return Labels(label, counts, gl.where(inside | ~counts, logit.to(gl.float32), float("nan")))
+
+
+@jit
+def loss_of(rows, found, level, lse, smoothing, z, SMOOTH: gl.constexpr):
+    """Losses [lines] of rows with these logarithms of sums; `level` is the sum of their logits."""
+    aim = found.logit
+    if SMOOTH:
+        aim = (1.0 - smoothing) * aim + smoothing * (level / rows.cols.to(gl.float32))
+    return gl.where(found.counts, lse - aim + z * lse * lse, 0.0)
+
+
+@jit
+def gradient(rows, p, column, found, lse, factor, smoothing, z):
+    """The gradient of losses times `factor`, for the probabilities of some columns."""
+    factor = gl.where(found.counts, factor, 0.0)
+    y = p * (factor * (1.0 + 2.0 * z * lse))[:, None] - (factor * smoothing / rows.cols.to(gl.float32))[:, None]
+    return gl.where(column == found.label.to(gl.int32)[:, None], y - (factor * (1.0 - smoothing))[:, None], y)
+
+
+@jit
+def factor_of(rows, factors, row, SCALED: gl.constexpr):
+    """What the gradients of rows are multiplied by: a number, or one of each row."""
+    if SCALED:
+        return rows.load_numbers(factors, row)
+    return gl.full([rows.plan.lines], factors, gl.float32, gl.SliceLayout(1, rows.plan.layout))
+
+
+@jit
+def chunk(rows, base, first, TAIL: gl.constexpr, other: gl.constexpr):
+    """The columns of a row from `first` on."""
+    at = first + rows.column
+    if TAIL:
+        return gl.load(base + at, mask=at < rows.cols, other=other)
+    return gl.load(base + at)
+
+
+@jit
+def own_sums(rows, x, peak, total, level, SMOOTH: gl.constexpr):
+    """Continue each thread's maximum and sum of powers by a chunk of a row."""
+    plan: gl.constexpr = rows.plan
+    threads: gl.constexpr = 32 * plan.warps
+    # "Within a thread" is a shape: the first and last axis lie in registers.
+    x = gl.reshape(x, [plan.part // (threads * plan.vec), threads, plan.vec])
+    # The powers of -inf are 0 also if there is nothing else.
+    top = gl.maximum(peak, gl.max(gl.max(x, axis=2), axis=0))
+    e = gl.exp2((x - top[None, :, None]) * LOG2E)
+    total = total * gl.exp2((peak - top) * LOG2E) + gl.sum(gl.sum(e, axis=2), axis=0)
+    if SMOOTH:
+        level += gl.sum(gl.sum(gl.where(x == float("-inf"), 0.0, x), axis=2), axis=0)
+    return top, total, level
+
+
+@gl.constexpr_function
+def threads_of(plan):
+    """The layout of one number of each thread."""
+    return gl.BlockedLayout([1], [32], [plan.warps], [0])
+
+
+@jit
+def streamed(rows, base, TAIL: gl.constexpr, SMOOTH: gl.constexpr):
+    """Largest element, sum of powers and sum of a row that is read in chunks."""
+    plan: gl.constexpr = rows.plan
+    threads: gl.constexpr = 32 * plan.warps
+    peak = gl.full([threads], LEAST, gl.float32, threads_of(plan))
+    total = gl.zeros([threads], gl.float32, threads_of(plan))
+    level = gl.zeros([threads], gl.float32, threads_of(plan))
+    whole = rows.cols // plan.part * plan.part
+    for first in range(0, whole, plan.part):
+        x = chunk(rows, base, first, False, 0.0).to(gl.float32)
+        top, sums, levels = own_sums(rows, x, peak, total, level, SMOOTH)
+        peak = gl.convert_layout(top, threads_of(plan), assert_trivial=True)
+        total = gl.convert_layout(sums, threads_of(plan), assert_trivial=True)
+        level = gl.convert_layout(levels, threads_of(plan), assert_trivial=True)
+    if TAIL:
+        x = chunk(rows, base, whole, True, float("-inf")).to(gl.float32)
+        top, sums, levels = own_sums(rows, x, peak, total, level, SMOOTH)
+        peak = gl.convert_layout(top, threads_of(plan), assert_trivial=True)
+        total = gl.convert_layout(sums, threads_of(plan), assert_trivial=True)
+        level = gl.convert_layout(levels, threads_of(plan), assert_trivial=True)
+    top = gl.max(peak, axis=0)
+    whole_sum = gl.sum(total * gl.exp2((peak - top) * LOG2E), axis=0)
+    if SMOOTH:
+        whole_level = gl.sum(level, axis=0)
+    else:
+        whole_level = gl.to_tensor(0.0)
+    return rows.lined(top), rows.lined(whole_sum), rows.lined(whole_level)
+
+
+@jit(fast_math=["exp2"], do_not_specialize=["count", "cols", "stride", "grad_stride"])
+def cross_entropy_rows(
+    logits: gl.tensor, labels: gl.tensor, losses: gl.tensor, sums: gl.tensor, grad: gl.tensor | None,
+    factors: gl.tensor | float, count: int, cols: int, stride: int, grad_stride: int, smoothing: float, z: float, ignored: int,
+    SMOOTH: gl.constexpr, SCALED: gl.constexpr, TAIL: gl.constexpr, FITS: gl.constexpr, plan: gl.constexpr[RowPlan],
+) -> None:  # fmt: skip
+    """Losses of rows, the logarithms of their sums of powers, and their gradients in `grad`, which may be `logits`.
+
+    FITS: the program or cluster holds its rows as a whole; otherwise a row is read in chunks, the last one short if TAIL."""
+    rows = Rows.make(count, cols, plan)
+    ahead = rows.buffer(logits)
+    rows.fetch(ahead, logits, rows.first(), stride)
+    rows.commit()
+    rows.ready()
+    turn = 0
+    for row in range(rows.first(), count, rows.step()):
+        found = labels_of(rows, logits, labels, row, stride, ignored)
+        if grad is not None:
+            factor = factor_of(rows, factors, row, SCALED)
+        if FITS:
+            rows.arrived()
+            x = rows.take(ahead, logits, row, stride, float("-inf")).to(gl.float32)
+            rows.fetch(ahead, logits, row + rows.step(), stride)
+            rows.commit()
+            peak, e, part = powers(x)
+            level = gl.sum(gl.where(x == float("-inf"), 0.0, x), axis=1) if SMOOTH else part
+            top, total = peak, part
+            if plan.blocks > 1:
+                numbers = rows.exchanged(turn, (peak, part, found.logit, level))
+                highest = gl.max(numbers[0], axis=0)
+                top = rows.lined(highest)
+                total = rows.lined(gl.sum(numbers[1] * gl.exp2((numbers[0] - highest) * LOG2E), axis=0))
+                found = Labels(found.label, found.counts, rows.lined(gl.sum(numbers[2], axis=0)))
+                level = rows.lined(gl.sum(numbers[3], axis=0))
+            turn = turn + 1
+        else:
+            base = logits + row.to(gl.int64) * gl.multiple_of(stride, plan.vec)
+            top, total, level = streamed(rows, base, TAIL, SMOOTH)
+        lse = top + gl.log2(total) * LN2
+        rows.store_numbers(losses, row, loss_of(rows, found, level, lse, smoothing, z, SMOOTH))
+        rows.store_numbers(sums, row, lse)
+        if grad is not None and FITS:
+            p = e * (gl.exp2((peak - top) * LOG2E) / total)[:, None]
+            rows.store(grad, row, grad_stride, gradient(rows, p, rows.column, found, lse, factor, smoothing, z))
+        if grad is not None and not FITS:
+            # All threads have the logit of the class before its place is written to.
+            gl.barrier()
+            target = grad + row.to(gl.int64) * gl.multiple_of(grad_stride, plan.vec)
+            stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL)
+
+
+@jit
+def stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL: gl.constexpr):
+    """The gradient of a row in chunks, from the logarithm of its sum of powers."""
+    plan: gl.constexpr = rows.plan
+    whole = rows.cols // plan.part * plan.part
+    for first in range(0, whole, plan.part):
+        x = chunk(rows, base, first, False, 0.0).to(gl.float32)
+        y = gradient(rows, gl.exp2((x - lse[:, None]) * LOG2E), first + rows.column, found, lse, factor, smoothing, z)
+        gl.store(target + first + rows.column, y.to(target.dtype.element_ty))
+    if TAIL:
+        x = chunk(rows, base, whole, True, 0.0).to(gl.float32)
+        y = gradient(rows, gl.exp2((x - lse[:, None]) * LOG2E), whole + rows.column, found, lse, factor, smoothing, z)
+        gl.store(target + whole + rows.column, y.to(target.dtype.element_ty), mask=whole + rows.column < rows.cols)
+
+
+@jit(fast_math=["exp2"], do_not_specialize=["count", "cols", "stride", "grad_stride"])
+def cross_entropy_backward_rows(
+    logits: gl.tensor, labels: gl.tensor, sums: gl.tensor, grad: gl.tensor, factors: gl.tensor | float, count: int, cols: int,
+    stride: int, grad_stride: int, smoothing: float, z: float, ignored: int, SCALED: gl.constexpr,
+    plan: gl.constexpr[RowPlan],
+) -> None:  # fmt: skip
+    """Gradients of rows from the logarithms of their sums; program [i, j] has chunk j of row group i."""
+    rows = Rows.make(count, cols, plan)
+    row = rows.first()
+    label = rows.load_numbers(labels, row).to(gl.int64)
+    found = Labels(label, label != ignored, rows.load_numbers(sums, row))
+    factor = factor_of(rows, factors, row, SCALED)
+    first = gl.program_id(1) * plan.part
+    at = first + rows.column
+    inside = (at < rows.cols) & (rows.line < count - row)
+    x = gl.load(rows.place(logits + first, row, stride), mask=inside, other=0.0).to(gl.float32)
+    y = gradient(rows, gl.exp2((x - found.logit[:, None]) * LOG2E), at, found, found.logit, factor, smoothing, z)
+    gl.store(rows.place(grad + first, row, grad_stride), y.to(grad.dtype.element_ty), mask=inside)
