@@ -8,13 +8,19 @@ from typing import Any, NamedTuple
 
 
 class Call(NamedTuple):
-    """Arguments of a call, and the same function of PyTorch. `grad` says whether gradients of all float arguments exist."""
+    """Arguments of a call, and the same function of PyTorch. `grad` says whether gradients of all float arguments exist, `rows`
+    which arguments have the first dimension of the first one."""
 
     args: tuple[Any, ...]
     keywords: dict[str, Any]
     reference: Callable[..., Any] | None
     grad: bool = True
     tolerance: float = 1e-5
+    rows: tuple[int, ...] = (0,)
+
+    def first(self, count: int) -> list[Any]:
+        """The arguments of the first rows alone."""
+        return [x[:count] if i in self.rows else x for i, x in enumerate(self.args)]
 
 
 def matmul(torch: ModuleType) -> Call:
@@ -42,7 +48,7 @@ def cross_entropy(torch: ModuleType) -> Call:
         return losses + z * lse.square() * (labels != -100), lse.detach()
 
     labels = torch.tensor([3, 0, -100, 32])
-    return Call((torch.randn(4, 33), labels, 0.1, 0.01), {}, reference)
+    return Call((torch.randn(4, 33), labels, 0.1, 0.01), {}, reference, rows=(0, 1))
 
 
 def cumsum(torch: ModuleType) -> Call:
@@ -59,7 +65,7 @@ def rms_norm(torch: ModuleType) -> Call:
         rstd = (h.square().mean(-1) + 1e-6).rsqrt()
         return h * rstd[..., None] * weight, h, rstd.detach()
 
-    return Call((torch.randn(2, 3, 40), torch.randn(40), torch.randn(2, 3, 40)), {}, reference)
+    return Call((torch.randn(2, 3, 40), torch.randn(40), torch.randn(2, 3, 40)), {}, reference, rows=(0, 2))
 
 
 def layer_norm(torch: ModuleType) -> Call:
