@@ -26,17 +26,20 @@ MOST = 8
 
 @jit
 def each_vector(
-    function: gl.constexpr, RANK: gl.constexpr, COUNT: gl.constexpr, WIDTH: gl.constexpr,
+    function: gl.constexpr, RANK: gl.constexpr, COUNT: gl.constexpr, WIDTH: gl.constexpr, CONSTANTS: gl.constexpr,
     rows: int, columns: int, vectors: int, start: int,
     a: Any = None, b: Any = None, c: Any = None, d: Any = None, e: Any = None, f: Any = None, g: Any = None, h: Any = None,
 ) -> None:  # fmt: skip
-    """The kernel: thread i calls `function` for vector i. The last axis has `vectors` vectors from `start` on, the one before
+    """The kernel: thread i calls `function` for vector i. `CONSTANTS` has a tuple for each argument,
+    of the value of one that is a constant. The last axis has `vectors` vectors from `start` on, the one before
     `columns` elements, and the one before that `rows`."""
     at = gl.global_idx.x
     if at < rows * columns * vectors:
         last, above = start + at % vectors * WIDTH, at // vectors
         indices = (above // columns, above % columns, last)[3 - RANK :]
-        function(indices, *(a, b, c, d, e, f, g, h)[:COUNT], simd_width=WIDTH)
+        given = (a, b, c, d, e, f, g, h)
+        each = [CONSTANTS[k][0] if CONSTANTS[k] else given[k] for k in gl.static_range(COUNT)]
+        function(indices, *each, simd_width=WIDTH)
 
 
 def elementwise(
@@ -46,7 +49,9 @@ def elementwise(
     axis of a shape, and with a width of 1 for those that remain at its end.
 
     `function` is a `@weft.jit` function, `shape` has one to three sizes, and the arguments, up to eight, are those of a launch:
-    they decide whether it runs on a GPU or in the simulator. Raises LaunchError: elementwise-function, elementwise-shape.
+    they decide whether it runs on a GPU or in the simulator. Those of parameters annotated `gl.constexpr` are constants.
+
+    Raises LaunchError: elementwise-function, elementwise-shape.
     """
     sizes = [whole(size) for size in (shape if isinstance(shape, Sequence) else (shape,))]
     width = whole(simd_width)
@@ -55,6 +60,10 @@ def elementwise(
         raise fail(errors.ELEMENTWISE, got=type(function).__name__, count=len(arguments), most=MOST)
     if width is None or width < 1 or len(known) != len(sizes) or not 1 <= len(known) <= 3:
         raise fail(errors.ELEMENTWISE_SHAPE, shape=shape, width=simd_width)
+    names = [parameter.constexpr for parameter in function.params][1 : 1 + len(arguments)]
+    constants = tuple((x,) if constant else () for x, constant in zip(arguments, names, strict=False))
+    constants += ((),) * (len(arguments) - len(constants))
+    run_time = [None if constant else x for x, constant in zip(arguments, constants, strict=True)]
     *outer, last = known
     rows, columns = (1, 1, *outer)[-2:]
     main = last // width
@@ -63,5 +72,15 @@ def elementwise(
         if total:
             grid = gl.cdiv(total, BLOCK)
             each_vector[grid](
-                function, len(known), len(arguments), step, rows, columns, count, start, *arguments, block=BLOCK
+                function,
+                len(known),
+                len(arguments),
+                step,
+                constants,
+                rows,
+                columns,
+                count,
+                start,
+                *run_time,
+                block=BLOCK,
             )

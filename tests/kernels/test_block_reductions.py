@@ -155,3 +155,33 @@ def test_mistakes(kernel, code, text):
         kernel[1](weft.LayoutTensor(np.zeros(128, np.float32)), block=128)
     assert caught.value.code == code
     assert text in str(caught.value)
+
+
+@weft.jit
+def parameters_first(out, x):
+    i, n = gl.thread_idx.x, gl.block_dim.x
+    out[0, i] = gl.block.sum(block_size=n, broadcast=False)(val=x[i])
+    out[1, i] = gl.block.prefix_sum(dtype=gl.float32, block_size=n, exclusive=True)(x[i])
+    out[2, i] = gl.block.broadcast(dtype=gl.float32, width=1, block_size=n)(val=x[i], src_thread=3)
+    before = gl.warp.prefix_sum(exclusive=True)(x[i])
+    most: gl.float32 = gl.min_finite[gl.float32]()
+    out[3, i] = before if before > most else gl.max_finite(gl.float32)
+
+
+def test_parameters_before_the_value(run, rng):
+    x, out = rng.integers(-9, 9, 64).astype(np.float32), poison((4, 64), np.float32)
+    run(parameters_first, 1, Viewed(out), Viewed(x), block=64)
+    sums = np.cumsum(x) - x
+    within = (np.cumsum(x.reshape(2, 32), axis=1) - x.reshape(2, 32)).ravel()
+    same(out, np.stack([np.full(64, x.sum()), sums, np.full(64, x[3]), within]))
+
+
+@weft.jit
+def two_numbers(out):
+    out[gl.thread_idx.x] = gl.block.broadcast(width=2)(1.0)
+
+
+def test_a_width_that_is_not_the_value_s():
+    with weft.simulate(), pytest.raises(UserError) as caught:
+        two_numbers[1](weft.LayoutTensor(np.zeros(32, np.float32)), block=32)
+    assert caught.value.code == "thread-width"

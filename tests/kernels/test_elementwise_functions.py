@@ -37,6 +37,19 @@ def scaled(indices, out, factor, simd_width: gl.constexpr):
     out[indices] = indices[0] * factor
 
 
+@weft.jit
+def rows(indices, out, COUNT: gl.constexpr, x, simd_width: gl.constexpr):
+    for k in gl.static_range(COUNT):
+        out[indices[0] * COUNT + k] = x[indices[0] * COUNT + k] + COUNT
+
+
+def test_elementwise_with_constants(device, rng):
+    x = random(rng, np.float32, (15,))
+    out = device.array(np.zeros(15, np.float32))
+    weft.elementwise(rows, 5, weft.LayoutTensor(out), 3, weft.LayoutTensor(device.array(x)))
+    same(device.numpy(out), x + np.float32(3))
+
+
 def test_elementwise_with_numbers(device):
     out = device.full(50, np.nan)
     weft.elementwise(scaled, 50, weft.LayoutTensor(out), 0.5)

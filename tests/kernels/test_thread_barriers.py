@@ -116,7 +116,7 @@ def pointed(out, x):
     own = gl.stack_allocation[gl.int32, gl.AddressSpace.LOCAL](gl.row_major[4]())
     p, i = tile.ptr + 1, gl.thread_idx.x
     tile.ptr[i] = x[i]
-    tile.ptr[i + 32] = x[i + 32]
+    (tile.ptr + (i + 32)).write(x[i + 32])
     gl.barrier()
     own.ptr[2] = p[i]
     out[i] = own.ptr.unsafe_offset(1)[1] * gl.LayoutTensor(p, gl.row_major[63]())[2 * i - i % 2]

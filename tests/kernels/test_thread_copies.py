@@ -88,7 +88,7 @@ def by_some(out, x, AXES: gl.constexpr):
     )
     gl.async_copy_wait_all()
     gl.barrier()
-    gl.copy_sram_to_dram(out.vectorize(1, 4), shared.vectorize(1, 4), threads)
+    gl.copy_sram_to_dram(thread_layout=threads, num_threads=gl.block_dim.x)(out.vectorize(1, 4), shared.vectorize(1, 4))
 
 
 def test_threads_beyond_the_layout_copy_nothing(run, rng):

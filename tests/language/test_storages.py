@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from tests.language.support import mistake
@@ -231,6 +233,10 @@ def test_local_memory_indexed_at_run_time(kernel):
     assert isinstance(advice, PerformanceWarning)
     assert advice.code == errors.LOCAL_INDEX.code == "thread-local-index"
     assert "gl.static_range" in advice.fix
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        storage.load(index, Places((1, 5)), None)
+        storage.load(index, Places((0, 4)), None)
     op = kernel.last("thread.load_local")
     assert (op.operands[1], op.attrs["offsets"]) == (index.handle, (0, 4))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.language.support import building, mistake
@@ -98,6 +99,18 @@ def test_on_the_host_there_are_no_threads():
         gl.thread_idx.x
     assert caught.value.code == "language-host-call"
     assert "gl.thread_idx.x" in str(caught.value)
+
+
+def test_limits_of_types():
+    for dtype, most in (
+        (gl.float16, 65504),
+        (gl.float32, np.finfo("f4").max),
+        (gl.float64, np.finfo("f8").max),
+        (gl.int8, 127),
+    ):
+        assert gl.max_finite[dtype]() == gl.max_finite(dtype) == most
+    assert gl.min_finite[gl.bfloat16]() == -(2 - 2**-7) * 2.0**127 and gl.min_finite(gl.int32) == -(2**31)
+    assert (gl.max_finite(gl.float8e4nv), gl.max_finite(gl.float8e5), gl.min_finite(gl.uint8)) == (448, 57344, 0)
 
 
 def test_the_widest_vectors():

@@ -37,6 +37,12 @@ BLOCK_SIZE = row(
     "{what} is told of a block of {given} threads, but the kernel is launched with {threads}",
     "leave block_size out: the launch sets it",
 )
+WIDTH = row(
+    "thread-width",
+    CompilationError,
+    "{what} is told of {given} elements, but got {got}",
+    "leave width out: the value has it",
+)
 PER_THREAD = row(
     "thread-value-needed",
     CompilationError,
@@ -187,5 +193,5 @@ LOCAL_INDEX = row(
     "thread-local-index",
     PerformanceWarning,
     "{name} is indexed at run time: unless the loop around it is unrolled, it will be in local memory instead of registers",
-    "unroll the loop over its indices with gl.static_range",
+    "unroll the loop over its indices with gl.static_range; keep a thread's fragments of a TensorCore in variables",
 )

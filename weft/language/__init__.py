@@ -100,6 +100,7 @@ from weft.language.layouts import (
     set_auto_layout,
     to_linear_layout,
 )  # fmt: skip
+from weft.language.limits import max_finite, min_finite
 from weft.language.logic import logical_and, logical_not, logical_or, where
 from weft.language.marks import constexpr_function, must_use_result
 from weft.language.math import (
@@ -239,7 +240,7 @@ __all__ = [
     "base_type", "base_value", "bfloat16", "distributed_type", "dtype", "float8e4nv", "float8e5", "float16", "float32",
     "float64", "int1", "int8", "int16", "int32", "int64", "pointer_type", "uint8", "uint16", "uint32", "uint64",
     "aggregate", "aggregate_replace", "constexpr", "constexpr_function",
-    "must_use_result", "tensor", "to_tensor", "tuple", "cast",
+    "max_finite", "min_finite", "must_use_result", "tensor", "to_tensor", "tuple", "cast",
     # Programs
     "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "schedule_barrier", "static_range",
     "thread_barrier", "uniform", "warp_id", "warp_specialize",

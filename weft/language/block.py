@@ -16,11 +16,13 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import thread as errors
+from weft.ir.types import DType
 from weft.language import arith, logic
 from weft.language.context import current
-from weft.language.marks import builtin
+from weft.language.marks import builtin, with_parameters
 from weft.language.program import lane_id, warp_id
 from weft.language.promote import convert, to_tensor
+from weft.language.runtime_value import name_of
 from weft.language.scalars import int32_scalar
 from weft.language.storages import SharedStorage, allocate_memory
 from weft.language.tensor import apply, apply_many, tensor
@@ -32,6 +34,7 @@ from weft.views.storage import AddressSpace, Places
 Combine = Callable[[Any, Any], tensor]
 
 
+@with_parameters("block_size", "broadcast")
 @builtin
 def sum(val: Any, *, block_size: int | None = None, broadcast: bool = True) -> tensor:
     """The sum over the threads of the block, in each of them; vectors are summed element by element.
@@ -42,23 +45,29 @@ def sum(val: Any, *, block_size: int | None = None, broadcast: bool = True) -> t
     return _combined("gl.block.sum", val, block_size, warp_sum, arith.add)
 
 
+@with_parameters("block_size", "broadcast")
 @builtin
 def max(val: Any, *, block_size: int | None = None, broadcast: bool = True) -> tensor:
     """The maximum over the threads of the block, in each of them; NaNs are ignored. Arguments and errors as for `sum`."""
     return _combined("gl.block.max", val, block_size, warp_max, arith.maximum)
 
 
+@with_parameters("block_size", "broadcast")
 @builtin
 def min(val: Any, *, block_size: int | None = None, broadcast: bool = True) -> tensor:
     """The minimum over the threads of the block, in each of them; NaNs are ignored. Arguments and errors as for `sum`."""
     return _combined("gl.block.min", val, block_size, warp_min, arith.minimum)
 
 
+@with_parameters("dtype", "block_size", "exclusive")
 @builtin
-def prefix_sum(val: Any, *, block_size: int | None = None, exclusive: bool = False) -> tensor:
-    """The prefix sum over the threads of the block, inclusive unless `exclusive`. Errors as for `sum`."""
+def prefix_sum(
+    val: Any, *, dtype: DType | None = None, block_size: int | None = None, exclusive: bool = False
+) -> tensor:
+    """The prefix sum over the threads of the block, inclusive unless `exclusive`. `dtype` is the type to add in, by default
+    that of `val`. Errors as for `sum`."""
     what = "gl.block.prefix_sum"
-    x, warps = _operand(what, val, block_size)
+    x, warps = _operand(what, val if dtype is None else convert(to_tensor(val), dtype), block_size)
     own = warp_prefix_sum(x)
     if warps == 1:
         return warp_prefix_sum(x, exclusive=True) if exclusive else own
@@ -71,11 +80,18 @@ def prefix_sum(val: Any, *, block_size: int | None = None, exclusive: bool = Fal
     return arith.add(before, own)
 
 
+@with_parameters("dtype", "width", "block_size")
 @builtin
-def broadcast(val: Any, src_thread: Any = 0, *, block_size: int | None = None) -> tensor:
-    """The value of thread `src_thread`, counted along x first, in all threads of the block. Errors as for `sum`."""
+def broadcast(
+    val: Any, src_thread: Any = 0, *, dtype: DType | None = None, width: int | None = None, block_size: int | None = None
+) -> tensor:  # fmt: skip
+    """The value of thread `src_thread`, counted along x first, in all threads of the block. Errors as for `sum`.
+
+    `dtype` converts it first; `width`, if given, is checked to be the number of its elements (thread-width)."""
     what = "gl.block.broadcast"
-    x, _ = _operand(what, val, block_size, keep=True)
+    x, _ = _operand(what, val if dtype is None else convert(to_tensor(val), dtype), block_size, keep=True)
+    if width is not None and width != (1 if x.is_scalar else len(x)):
+        raise fail(errors.WIDTH, what=what, given=width, got=name_of(x))
     chosen = logic.compare("eq", apply(program.thread_id), int32_scalar(what, src_thread))
     (value,) = _through(what, x, 1, chosen)
     return value

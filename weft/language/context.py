@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from weft.errors import Loc, fail
@@ -118,6 +118,8 @@ class Context:
     allocations: int = 0
     block: tuple[int, int, int] | None = None
     two_ctas: bool | None = None
+    advised: set[object] = field(default_factory=set[object])
+    """What warnings have been given about, so that each is given once."""
 
     @property
     def loc(self) -> Loc | None:

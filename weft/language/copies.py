@@ -1,4 +1,5 @@
-"""Cooperative copies between memory spaces, as `gl.copy_dram_to_sram(to, from, thread_layout)`.
+"""Cooperative copies between memory spaces, as `gl.copy_dram_to_sram(to, from, thread_layout)`, or with the compile-time
+arguments first, `gl.copy_dram_to_sram(thread_layout=threads)(to, from)`.
 
 `dram` is global memory, `sram` shared memory, and `local` thread-private memory. A layout of threads partitions the global or
 shared operand among the threads, as `distribute` does; the `local` operand is each thread's whole fragment. All threads of the
@@ -20,7 +21,7 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.language import arith
 from weft.language.context import current
-from weft.language.marks import anywhere, builtin
+from weft.language.marks import anywhere, builtin, with_parameters
 from weft.language.tensor import apply, tensor
 from weft.layout import WARP_SIZE
 from weft.ops import program
@@ -48,7 +49,7 @@ def _by_block(function: Callable[..., None]) -> Callable[..., None]:
     names = ("num_threads", "block_dim_count")
     parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="int | None") for name in names]
     cast("Any", copy).__signature__ = known.replace(parameters=parameters)
-    return builtin(copy)
+    return with_parameters(*(p.name for p in parameters if p.name not in ("dst", "src", "thread")))(builtin(copy))
 
 
 def _numbered(axes: int | None) -> tuple[tensor, int]:

@@ -185,6 +185,29 @@ def builtin(function: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
+def with_parameters(*names: str) -> Callable[[F], F]:
+    """Let a function of the language also take compile-time parameters first, by these names, as Mojo's brackets do:
+    `prefix_sum(exclusive=True)(x)` is `prefix_sum(x, exclusive=True)`."""
+
+    def enter(function: F) -> F:
+        call = cast("Callable[..., Any]", function)
+
+        @wraps(call)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if args or not kwargs or not kwargs.keys() <= set(names):
+                return call(*args, **kwargs)
+
+            @wraps(call)
+            def rest(*more: Any, **others: Any) -> Any:
+                return call(*more, **kwargs, **others)
+
+            return rest
+
+        return cast("F", wrapper)
+
+    return enter
+
+
 def _unwrapping(function: Callable[P, R]) -> Callable[P, R]:
     call: Callable[..., R] = function
 

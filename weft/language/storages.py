@@ -192,6 +192,10 @@ class array_pointer:
         """`p + i`."""
         return self + offset
 
+    def write(self, value: Any) -> None:
+        """`p[0] = value`."""
+        self[0] = value
+
     def __getitem__(self, index: Any) -> Any:
         return self.storage.load(self.offset + index, _ONE, None)
 
@@ -420,6 +424,9 @@ class LocalStorage(KernelStorage):
         if isinstance(base, int):
             return None
         index, loc = index32(base), current().loc
+        if (self.memory.handle, str(loc)) in current().advised:
+            return index
+        current().advised.add((self.memory.handle, str(loc)))
         advice = fail(errors.LOCAL_INDEX, loc=loc, name=name_of(self.memory))
         assert isinstance(advice, Warning)
         file, line = ("<kernel>", 1) if loc is None else (loc.file, loc.line)

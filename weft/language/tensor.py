@@ -277,6 +277,10 @@ class tensor(RuntimeValue):
         """`p + offset`, for a pointer: the address `offset` elements further."""
         return pointers.moved(self, offset)
 
+    def write(self, value: Operand) -> None:
+        """`p[0] = value`, for a pointer."""
+        pointers.write(self, 0, value)
+
     @property
     def T(self) -> tensor:  # noqa: N802 as in NumPy
         """The transpose of a two-dimensional tile."""

@@ -20,7 +20,7 @@ from weft.language import arith, logic
 from weft.language.broadcast import constant
 from weft.language.casts import check_dtype
 from weft.language.context import current
-from weft.language.marks import COMPUTED, anywhere, builtin
+from weft.language.marks import COMPUTED, anywhere, builtin, with_parameters
 from weft.language.places import ACCESS_BYTES
 from weft.language.program import lane_id, num_programs, program_id
 from weft.language.promote import convert, to_tensor
@@ -226,6 +226,7 @@ def warp_min(x: Any) -> tensor:
     return _combined("warp_min", x, arith.minimum)
 
 
+@with_parameters("exclusive")
 @builtin
 def warp_prefix_sum(x: Any, exclusive: bool = False) -> tensor:
     """The prefix sum over the lanes of a warp, inclusive unless `exclusive`."""
