@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import weft
 from tests.kernels_lib.epilogues import ACTIVATIONS, About, Everything
-from tests.kernels_lib.matrices import Adding, Lies, kept_poison, operand, operand_values, output
+from tests.kernels_lib.matrices import TYPES, Adding, Lies, kept_poison, operand, operand_values, output
 from tests.kernels_lib.test_blackwell import TILES as TENSOR_TILES
 from tests.kernels_lib.test_variants import TILES
 from weft import language as gl
-from weft.kernels import MatmulConfig, matmul
+from weft.kernels import MatmulConfig, matmul, rms_factors
 from weft.kernels.epilogue import suits
 
 MATRIX = pytest.mark.matrix
@@ -237,3 +238,106 @@ def ending(gated):
     from weft.kernels.epilogue_plan import Epilogue
 
     return Ending(Epilogue(gated=gated))
+
+
+# What is written of rows
+
+
+GROUPED = {
+    "chosen": None,
+    "cooperative": replace(SMALL, block_n=128),
+    "two blocks": MatmulConfig(block_m=128, block_n=128, block_k=32, stages=3, cluster=2),
+    "ping_pong": MatmulConfig(variant="ping_pong", block_m=64, block_n=256, block_k=32, stages=3),
+    "splits": replace(SMALL, splits=2),
+    "persistent": replace(SMALL, variant="persistent", block_n=128),
+}
+TENSOR_GROUPED = {
+    "one block": MatmulConfig(variant="tcgen05", block_n=128, block_k=32, stages=3),
+    "pairs": MatmulConfig(variant="tcgen05", block_n=256, block_k=32, stages=3, cluster=2),
+}
+
+
+def groups(x: np.ndarray) -> np.ndarray:
+    """[M, groups, 128], with zeros behind the last column."""
+    m, n = x.shape
+    across = -(-n // 128)
+    return np.pad(x, ((0, 0), (0, across * 128 - n))).reshape(m, across, 128)
+
+
+def measured(device, rng, config, product_of, out):
+    """Statistics and scales of the rows of a product with a residual."""
+    m, n, k = 140, 200, 96
+    a, b = operands(device, rng, m, n, k)
+    residual = rng.normal(size=n).astype(np.float32)
+    poisoned = {
+        name: output(device, "float32", (m, 2), Lies(gap=1)) for name in ("row_squares", "row_peaks", "out_scales")
+    }
+    given = {name: array for name, (array, _) in poisoned.items() if name != "out_scales" or out.startswith("float8")}
+    found = matmul(a.array, b.array, residual=device.array(residual), config=config, out_dtype=out, **given)
+    x = About(*product_of(a.values, b.values, config)).add(residual)
+    value, off = groups(x.value), groups(x.off)
+    got = {name: device.numpy(array).astype(np.float64) for name, array in given.items()}
+    off_squares = (2 * np.abs(value) * off + off**2).sum(2) + (value**2).sum(2) * 2.0**-16
+    assert np.all(np.abs(got["row_squares"] - (value**2).sum(2)) <= off_squares)
+    peaks = np.abs(value).max(2)
+    assert np.all(np.abs(got["row_peaks"] - peaks) <= off.max(2))
+    for name, array in given.items():
+        kept_poison(device, poisoned[name][1], array.shape, Lies(gap=1))
+    if "out_scales" not in given:
+        x.check(device.numpy(found))
+        return
+    scales, top = got["out_scales"], float(ml_dtypes.finfo(TYPES[out]).max)
+    assert np.all(np.abs(scales - peaks / top) <= (off.max(2) + peaks * 2.0**-22) / top)
+    wide = np.repeat(scales, 128, axis=1)[:, :n]
+    About(x.value / wide, x.off / wide + np.abs(x.value / wide) * 2.0**-20).check(device.numpy(found))
+
+
+@pytest.mark.parametrize("name", quick(GROUPED, ("two blocks", "ping_pong", "splits")))
+@pytest.mark.parametrize(
+    "out", ["float8_e4m3fn", pytest.param("float16", marks=MATRIX), pytest.param("float8_e5m2", marks=MATRIX)]
+)
+def test_rows_are_measured(device, rng, name, out):
+    measured(device, rng, GROUPED[name], product, out)
+
+
+def test_rows_of_16_bits_are_measured(device, rng):
+    """A group of columns is two pieces."""
+    measured(device, rng, GROUPED["cooperative"], product, "bfloat16")
+
+
+@pytest.mark.usefixtures("blackwell")
+@pytest.mark.parametrize("name", quick(TENSOR_GROUPED, ("pairs",)))
+def test_rows_are_measured_on_blackwell(device, rng, name):
+    measured(device, rng, TENSOR_GROUPED[name], lambda a, b, _: tensor_product(a, b), "float8_e4m3fn")
+
+
+@pytest.mark.parametrize("kind", ["number", "one"])
+def test_a_scale_of_the_output(device, rng, kind):
+    a, b = operands(device, rng, 70, 40, 48)
+    scale = 0.25 if kind == "number" else device.array(np.full(1, 0.25, np.float32))
+    found = matmul(a.array, b.array, out_scale=scale, out_dtype="float8_e5m2", config=SMALL)
+    About(*product(a.values, b.values, SMALL)).times(4.0).check(device.numpy(found))
+
+
+def test_rows_of_a_gated_product_are_measured(device, rng):
+    m, n, k = 70, 130, 48
+    a, b = operands(device, rng, m, 2 * n, k)
+    peaks = device.array(np.full((m, 2), 77, np.float32))
+    found = matmul(a.array, b.array, gated=True, row_peaks=peaks, out_dtype="float32")
+    np.testing.assert_array_equal(device.numpy(peaks), np.abs(groups(device.numpy(found))).max(2))
+
+
+def test_rows_of_zeros_have_a_scale(device):
+    a, b = device.array(np.zeros((4, 16), np.float16)), device.array(np.zeros((16, 8), np.float16))
+    scales = device.array(np.full((4, 1), 77, np.float32))
+    found = device.numpy(matmul(a, b, out_dtype="float8_e4m3fn", out_scales=scales))
+    assert not found.astype(np.float32).any()
+    assert (device.numpy(scales) > 0).all()
+
+
+@pytest.mark.parametrize("shape", [(300, 5), (1, 1), (0, 4)])
+def test_factors_of_rows(device, rng, shape):
+    squares = rng.uniform(0, 9, shape).astype(np.float32)
+    found = device.numpy(rms_factors(device.array(squares), 640, eps=1e-3))
+    exact = 1 / np.sqrt(squares.astype(np.float64).sum(1) / 640 + 1e-3)
+    np.testing.assert_allclose(found, exact, rtol=2.0**-20)

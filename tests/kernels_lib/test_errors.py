@@ -13,7 +13,7 @@ import pytest
 import weft
 from weft import settings
 from weft.errors import CompilationError, LaunchError
-from weft.kernels import MatmulConfig, chosen_config, compile_matmul, matmul, matmul_configs
+from weft.kernels import MatmulConfig, chosen_config, compile_matmul, matmul, matmul_configs, rms_factors
 
 A, B = np.ones((24, 40), np.float16), np.ones((40, 16), np.float16)
 
@@ -365,3 +365,45 @@ def test_an_output_that_overlaps_what_the_epilogue_reads():
     call = lambda: matmul(A, B, out, epilogue=kept, extras=(out[:, :1],))  # noqa: E731
     refused("kernels-out-overlaps", call, "extras[0]")
     assert matmul(A, B, out, residual=out, epilogue=kept, extras=(memory[384:400],))[0, 0] == 41
+
+
+@pytest.mark.parametrize("name", ["row_squares", "row_peaks", "out_scales"])
+@pytest.mark.parametrize(
+    "value", [np.ones((24, 2), np.float32), np.ones((24, 1)), np.broadcast_to(np.ones(1, np.float32), (24, 1))]
+)
+def test_statistics_of_another_shape(name, value):
+    call = lambda: matmul(A, B, out_dtype="float8_e4m3fn", **{name: value})  # noqa: E731
+    refused("kernels-written", call, name, "[24, 1]", "128 columns")
+
+
+def test_statistics_that_overlap():
+    memory = np.ones((24, 2), np.float32)
+    call = lambda **given: matmul(A, B, **given)  # noqa: E731
+    refused("kernels-written-overlaps", lambda: call(row_squares=memory[:, :1], row_peaks=memory[:, 1:]), "row_squares")
+    refused(
+        "kernels-written-overlaps", lambda: call(row_peaks=memory[:, :1], scale_a=memory[:, 1:2].T[0, :1]), "scale_a"
+    )
+    a = np.ones((24, 40), np.float16)
+    refused("kernels-written-overlaps", lambda: matmul(a, B, row_peaks=a[:, :2].view(np.float32)), "with a")
+
+
+def test_scales_of_an_output_that_is_not_fp8():
+    scales = np.ones((24, 1), np.float32)
+    refused("kernels-out-scales", lambda: matmul(A, B, out_scales=scales), "out is float16")
+    refused(
+        "kernels-out-scales",
+        lambda: matmul(A, B, out_dtype="float8_e5m2", out_scales=scales, out_scale=2.0),
+        "out_scale",
+    )
+    refused("kernels-scale", lambda: matmul(A, B, out_scale=np.ones(16, np.float32)), "out_scale")
+
+
+@pytest.mark.parametrize("config", [{"swap": True, "block_n": 128}, {"block_n": 64}, {"block_n": 192}])
+def test_configurations_that_do_not_measure_rows(config):
+    call = lambda: matmul(A, B, row_peaks=np.ones((24, 1), np.float32), config=config)  # noqa: E731
+    refused("kernels-config", call, next(iter(config)), "128 columns")
+
+
+def test_squares_of_another_type():
+    refused("kernels-squares", lambda: rms_factors(np.ones((4, 2)), 8), "float64")
+    refused("kernels-squares", lambda: rms_factors(np.ones((4, 2), np.float32), 0), "0 columns")

@@ -136,6 +136,30 @@ EPILOGUE_RESULT = row(
     "the epilogue {name} returns {got}, but it is applied to a piece {want}",
     "return a tile of the shape of x: compute element by element, with rows, columns and extras, which broadcast over x",
 )
+WRITTEN = row(
+    "kernels-written",
+    LaunchError,
+    "{name} is {got}, but it holds one number for each row and {group} columns of the output",
+    "pass a float32 array of shape {want} on the device of a",
+)
+WRITTEN_OVERLAPS = row(
+    "kernels-written-overlaps",
+    LaunchError,
+    "{name} is written, but shares memory with {other}",
+    "pass a separate array",
+)
+SQUARES = row(
+    "kernels-squares",
+    LaunchError,
+    "rms_factors takes sums of squares [rows, any] in float32 and the length of a row, but got {got}",
+    "pass the row_squares of a matmul, and as columns the columns of its output",
+)
+OUT_SCALES = row(
+    "kernels-out-scales",
+    LaunchError,
+    "out_scales are computed for outputs of fp8 without another scale, but {problem}",
+    "pass out_dtype=float8_e4m3fn or float8_e5m2 with out_scales, or out_scale, one number for the whole output",
+)
 GATED = row(
     "kernels-gated",
     LaunchError,

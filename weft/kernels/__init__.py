@@ -5,6 +5,7 @@ softmax), the top k of rows, prefix sums.
     c = matmul(a, b)                      # configuration chosen by shapes, strides and types
     c = matmul(a, b, variant="ping_pong")
     c = matmul(a8, b8.T, scale_a=s, scale_b=t, out_dtype=torch.bfloat16)
+    c = matmul(a, w, bias=bias, activation="gelu", residual=x)
     c = matmul_scaled(a4, b4.T, a_scales, b_scales, format="nvfp4")
     values, indices = topk(x, 8)
     s = cumsum(x)                         # prefix sums along the last axis, in one pass
@@ -20,6 +21,7 @@ from weft.kernels.attend import attention, compile_attention
 from weft.kernels.attend_plan import AttentionConfig
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.explanation import Explanation
+from weft.kernels.factors import rms_factors
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
 from weft.kernels.rows.losses import cross_entropy, cross_entropy_backward
 from weft.kernels.rows.norms import Normalised, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
@@ -42,6 +44,6 @@ __all__ = [
     "ORDERS", "VARIANTS", "AttentionConfig", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule",
     "SoftmaxConfig", "attention", "chosen_config", "chosen_softmax", "compile_attention", "compile_matmul",
     "compile_scaled", "cross_entropy", "cross_entropy_backward", "cumsum", "layer_norm", "layer_norm_backward",
-    "log_softmax", "log_softmax_backward", "matmul", "matmul_configs", "matmul_scaled", "rms_norm", "rms_norm_backward",
-    "schedulers", "softmax", "softmax_backward", "topk", "tune_matmul",
+    "log_softmax", "log_softmax_backward", "matmul", "matmul_configs", "matmul_scaled", "rms_factors", "rms_norm",
+    "rms_norm_backward", "schedulers", "softmax", "softmax_backward", "topk", "tune_matmul",
 ]  # fmt: skip

@@ -19,11 +19,11 @@ FP8 = ("float8_e4m3fn", "float8_e5m2")
 FLOAT_OUTPUTS = ("bfloat16", "float16", "float32")
 """Output types for 8-bit floats and scaled operands, the default first."""
 PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("float16", "float16"): _FLOATS,
-    ("bfloat16", "bfloat16"): FLOAT_OUTPUTS,
-    ("float32", "float32"): ("float32", "float16", "bfloat16"),
-    **{(one, other): FLOAT_OUTPUTS for one in FP8 for other in FP8},
-    **{(one, other): ("int32", *_FLOATS) for one in _BYTES for other in _BYTES},
+    ("float16", "float16"): (*_FLOATS, *FP8),
+    ("bfloat16", "bfloat16"): (*FLOAT_OUTPUTS, *FP8),
+    ("float32", "float32"): ("float32", "float16", "bfloat16", *FP8),
+    **{(one, other): (*FLOAT_OUTPUTS, *FP8) for one in FP8 for other in FP8},
+    **{(one, other): ("int32", *_FLOATS, *FP8) for one in _BYTES for other in _BYTES},
 }
 """Supported pairs of operand types, each with the allowed output types, the default first."""
 _PATH_FIX = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections import namedtuple
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from keyword import iskeyword
 from math import gcd
@@ -17,10 +17,10 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernel import JITFunction
 from weft.kernels.arrays import address
-from weft.kernels.checks import scale_kind
+from weft.kernels.checks import FP8, scale_kind
 from weft.kernels.config import WIDTHS, MatmulConfig
 from weft.kernels.device.activations import ACTIVATIONS, BRIEF
-from weft.kernels.epilogue_plan import PLAIN, Epilogue, Extra
+from weft.kernels.epilogue_plan import GROUP, PLAIN, WRITTEN, Epilogue, Extra
 from weft.kernels.operands import GRANULE, Matrix, matrix
 from weft.plain import as_number
 from weft.runtime.arguments import HOST, array, extents
@@ -30,6 +30,7 @@ LEAST_GATED = 32
 """Minimum tile width of a gated product: each half is at least the columns that a cluster can share."""
 _BRIEF_BYTES = 2
 """Outputs of at most this size take the short forms of activations."""
+_MEASURED = f"product whose rows are measured by {GROUP} columns"
 _KINDS: dict[str, Extra] = {
     "number": Extra(),
     "one": Extra(memory=True),
@@ -48,18 +49,28 @@ class Given(NamedTuple):
     residual: Any = None
     epilogue: Any = None
     extras: Any = None
+    out_scale: Any = None
+    out_scales: Any = None
+    row_squares: Any = None
+    row_peaks: Any = None
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """All that is read, in the order of `Epilogue.operands`."""
-        return self.scale_a, self.scale_b, self.bias, self.residual, *_items(self.extras)
+        """All that is read, in the order of `Epilogue.operands`, and what is written."""
+        read = (self.scale_a, self.scale_b, self.out_scale, self.bias, self.residual)
+        return *read, *_items(self.extras), *self.written.values()
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The arrays that the epilogue writes, by name."""
+        return {name: value for name in WRITTEN if (value := getattr(self, name)) is not None}
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Whatever the epilogue's plan depends on, of PyTorch tensors and numbers. Raises AttributeError for others."""
         extras: Any = self.extras
         form = tuple(extras) if isinstance(extras, dict) else type(extras)
-        return self.activation, self.gated, self.epilogue, form, *map(_key_of, self.values)
+        return self.activation, self.gated, self.epilogue, form, tuple(self.written), *map(_key_of, self.values)
 
 
 def _items(extras: Any) -> tuple[Any, ...]:
@@ -76,8 +87,8 @@ def _key_of(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Memory that the epilogue reads: the place among its operands, a name for messages, its byte range relative to its
-    address, and whether the output may be the same memory, element for element."""
+    """Memory that the epilogue reads or writes: the place among its arguments, a name for messages, its byte range relative to
+    its address, and whether the output may be the same memory, element for element."""
 
     place: int
     name: str
@@ -105,7 +116,14 @@ class Ending:
         if self.plan.plain:
             return self
         turned = tuple(None if pair is None else (pair[1], pair[0]) for pair in self.strides)
-        return Ending(self.plan.transposed, turned, self.reads)
+        return replace(self, plan=self.plan.transposed, strides=turned)
+
+    @property
+    def least_columns(self) -> int:
+        """Minimum columns of b that a tile has: those of a group of which a row has one number, in each half."""
+        if self.plan.written:
+            return GROUP * self.halves
+        return LEAST_GATED if self.plan.gated else 1
 
     def argument(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The kernel's argument from arrays and numbers."""
@@ -124,6 +142,18 @@ class Ending:
             if not apart and not (read.same and at == at_out):
                 raise fail(errors.OUT_OVERLAPS, name=read.name)
 
+    def check_written(self, values: tuple[Any, ...], others: list[tuple[str, int, tuple[int, int]]]) -> None:
+        """Refuse written arrays that overlap what is read, or one another; `others` are operands with address and byte range.
+        Raises LaunchError (kernels-written-overlaps)."""
+        seen = [(name, at + low, at + high) for name, at, (low, high) in others]
+        for read in self.reads:
+            at = address(values[read.place])
+            seen.append((read.name, at + read.low, at + read.high))
+        for name, low, high in seen[-len(self.plan.written) :]:
+            for other, first, end in seen:
+                if other != name and low < end and first < high:
+                    raise fail(errors.WRITTEN_OVERLAPS, name=name, other=other)
+
 
 NOTHING = Ending()
 """Sums are converted and stored."""
@@ -134,6 +164,9 @@ def ending_of(given: Given | None, left: Matrix, columns: int, dtype: str, out: 
     kernels-extras, kernels-activation, kernels-epilogue, kernels-devices."""
     if given is None:
         return NOTHING
+    quantised = dtype in FP8
+    if given.out_scales is not None and (given.out_scale is not None or not quantised):
+        raise fail(errors.OUT_SCALES, problem="there is an out_scale too" if quantised else f"out is {dtype}")
     rows, across = left.shape[0], columns * (2 if given.gated else 1)
     names = _names(given)
     operands: list[Extra | None] = []
@@ -141,18 +174,23 @@ def ending_of(given: Given | None, left: Matrix, columns: int, dtype: str, out: 
     reads: list[Read] = []
     for place, (name, value) in enumerate(zip(names, given.values, strict=True)):
         wide = across if name in ("scale_b", "bias") else columns
-        if name in ("scale_a", "scale_b"):
-            extra, pair = _scale(name, value, rows if name == "scale_a" else wide, left)
+        if name in given.written:
+            pair = _check_written(name, value, (rows, -(-columns // GROUP)), left)
+            strides.append(pair)
+            reads.append(_read(place, name, value, None))
+            continue
+        if name.endswith(("scale", "scale_a", "scale_b")):
+            extra, pair = _scale(name, value, {"scale_a": rows, "scale_b": wide}.get(name, 1), left)
         else:
             extra, pair = _extra(name, value, (rows, wide), columns, left)
         operands.append(extra)
         strides.append(pair)
         if pair is not None:
             reads.append(_read(place, name, value, out))
-    scale_a, scale_b, bias, residual, *extras = operands
+    scale_a, scale_b, out_scale, bias, residual, *extras = operands
     plan = Epilogue(
         scale_a, scale_b, bias, _activation(given, dtype), given.gated, residual, _function(given),
-        tuple(extra for extra in extras if extra is not None), _form(given.extras),
+        tuple(extra for extra in extras if extra is not None), _form(given.extras), out_scale, tuple(given.written),
     )  # fmt: skip
     return Ending(plan, tuple(strides), tuple(reads))
 
@@ -162,7 +200,7 @@ def ending_of_scale(kind: str) -> Ending:
     if not kind:
         return NOTHING
     scale = _KINDS[kind]
-    return Ending(Epilogue(scale), ((0, 0) if scale.memory else None, None, None, None))
+    return Ending(Epilogue(scale), ((0, 0) if scale.memory else None, *4 * (None,)))
 
 
 def _names(given: Given) -> list[str]:
@@ -176,7 +214,21 @@ def _names(given: Given) -> list[str]:
     wrong = [key for key in keys if named and not _is_name(key)]
     if wrong:
         raise fail(errors.EXTRAS, problem=f"{wrong[0]!r} is no name of an attribute for an extra")
-    return ["scale_a", "scale_b", "bias", "residual", *(f"extras[{key!r}]" for key in keys)]
+    named = ("scale_a", "scale_b", "out_scale", "bias", "residual")
+    return [*named, *(f"extras[{key!r}]" for key in keys), *given.written]
+
+
+def _check_written(name: str, value: Any, shape: tuple[int, int], left: Matrix) -> tuple[int, int]:
+    """The strides of an array that the epilogue writes. Raises LaunchError: kernels-written, kernels-devices."""
+    found = matrix(name, value)
+    if found.device != left.device:
+        raise fail(errors.DEVICES, first=left.place, name=name, other=found.place)
+    (rows, columns), (down, right) = found.shape, found.strides
+    apart = (rows == 1 or down) and (columns == 1 or right)
+    if found.dtype != "float32" or found.shape != shape or not apart:
+        got = f"a {found.dtype} array of shape {list(found.shape)} and strides {list(found.strides)}"
+        raise fail(errors.WRITTEN, name=name, got=got, want=list(shape), group=GROUP)
+    return found.strides
 
 
 def _is_name(key: Any) -> bool:
@@ -307,14 +359,19 @@ def joined(first: Matrix, second: Matrix) -> Matrix:
 
 def rules(config: MatmulConfig, ending: Ending) -> list[tuple[str, bool, str]]:
     """What an epilogue asks of a configuration, as (field, whether it holds, text of the rule)."""
-    if not ending.plan.gated:
-        return []
-    wide = config.block_n in WIDTHS and config.block_n >= LEAST_GATED
-    return [
-        ("swap", not config.swap, "False for a gated product"),
-        ("block_n", wide, f"a power of two from {LEAST_GATED} for a gated product, whose tiles have columns of both halves"),
-        ("cluster", config.cluster == 1 or not config.in_tensor_memory, "1 for a gated product on Blackwell"),
-    ]  # fmt: skip
+    plan, found = ending.plan, list[tuple[str, bool, str]]()
+    if plan.straight:
+        found.append(("swap", not config.swap, f"False for a {'gated product' if plan.gated else _MEASURED}"))
+    if plan.gated:
+        wide = config.block_n in WIDTHS and config.block_n >= LEAST_GATED
+        rule = f"a power of two from {LEAST_GATED} for a gated product, whose tiles have columns of both halves"
+        found.append(("block_n", wide, rule))
+        rule = "1 for a gated product on Blackwell"
+        found.append(("cluster", config.cluster == 1 or not config.in_tensor_memory, rule))
+    if plan.written:
+        whole = config.block_n % ending.least_columns == 0 or config.splits > 1
+        found.append(("block_n", whole, f"a multiple of {ending.least_columns} for a {_MEASURED}"))
+    return found
 
 
 def suits(config: MatmulConfig, ending: Ending) -> bool:

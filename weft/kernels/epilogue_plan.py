@@ -29,6 +29,10 @@ class Extra:
         return replace(self, rows=self.columns, columns=self.rows, contiguous=OTHER[self.contiguous])
 
 
+GROUP = 128
+"""Columns of the output for which a row has one sum of squares, maximum or scale."""
+WRITTEN = ("row_squares", "row_peaks", "out_scales")
+"""Sum of squares, largest magnitude, and the largest magnitude divided by the largest number of the output's type."""
 OTHER = {"rows": "columns", "columns": "rows", "": ""}
 
 
@@ -40,6 +44,8 @@ class Epilogue:
     2. activation(x); if `gated`, that of the first half of b's columns times x of the second half
     3. x + residual
     4. function(x, rows, columns, extras)
+    5. of each row and `GROUP` columns what `written` names goes to memory
+    6. x / out_scale, or x / the scale that was written
 
     Steps without an argument are left out. If the kernel computes the transposed output, so is this epilogue: `transposed` is
     for the function, which gets rows and columns of the caller's output. `form` is the class of a named tuple of extras."""
@@ -53,11 +59,14 @@ class Epilogue:
     function: Any = None
     extras: tuple[Extra, ...] = ()
     form: Any = None
+    out_scale: Extra | None = None
+    written: tuple[str, ...] = ()
     turned: bool = False
 
     @property
     def transposed(self) -> Epilogue:
         """The same for the transposed output."""
+        assert not self.straight
         named = {name: extra and extra.transposed for name, extra in self.named.items()}
         others = tuple(extra.transposed for extra in self.extras)
         return replace(self, **named, extras=others, turned=not self.turned)
@@ -65,7 +74,13 @@ class Epilogue:
     @property
     def named(self) -> dict[str, Extra | None]:
         """What is read, other than a caller's extras."""
-        return {"scale_a": self.scale_a, "scale_b": self.scale_b, "bias": self.bias, "residual": self.residual}
+        scales = {"scale_a": self.scale_a, "scale_b": self.scale_b, "out_scale": self.out_scale}
+        return {**scales, "bias": self.bias, "residual": self.residual}
+
+    @property
+    def straight(self) -> bool:
+        """True when the kernel must compute the output itself, not its transpose."""
+        return self.gated or bool(self.written)
 
     @property
     def plain(self) -> bool:

@@ -22,7 +22,7 @@ from weft.kernels.checks import (
     types_of_output,
 )  # fmt: skip
 from weft.kernels.config import MatmulConfig, config_of, most_accumulators
-from weft.kernels.epilogue import LEAST_GATED, Ending, Given, check_config, ending_of, halves_of, joined, suits
+from weft.kernels.epilogue import Ending, Given, check_config, ending_of, halves_of, joined, suits
 from weft.kernels.explanation import Explanation
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
@@ -53,16 +53,22 @@ class _Ready:
 
     def check_overlap(self, a: Any, b: Any, out: Any, given: Given | None) -> None:
         """Raises LaunchError (kernels-out-overlaps)."""
-        at_a, at_out = address(a), address(out)
-        for operand in b if given is not None and given.gated else (b,):
-            check_overlap(self.spans, at_a, address(operand), at_out)
-        if given is not None:
-            self.ending.check_overlap(given.values, self.spans[-1], at_out)
+        at_a, gated = address(a), given is not None and given.gated
+        at_b = [address(operand) for operand in (b if gated else (b,))]
+        if out is not None:
+            at_out = address(out)
+            for at in at_b:
+                check_overlap(self.spans, at_a, at, at_out)
+            self.ending.check_overlap(given.values if given else (), self.spans[-1], at_out)
+        if given is not None and self.ending.plan.written:
+            operands = [("a", at_a, self.spans[0]), *(("b", at, self.spans[1]) for at in at_b)]
+            self.ending.check_written(given.values, operands)
 
 
 def matmul(
     a: Any, b: Any, out: Any = None, *, scale_a: Any = None, scale_b: Any = None, bias: Any = None, activation: Any = None,
-    gated: bool = False, residual: Any = None, epilogue: Any = None, extras: Any = None, out_dtype: Any = None,
+    gated: bool = False, residual: Any = None, epilogue: Any = None, extras: Any = None, out_scale: Any = None,
+    out_scales: Any = None, row_squares: Any = None, row_peaks: Any = None, out_dtype: Any = None,
     fast_accumulate: bool = True, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
     stream: Any = None,
 ) -> Any:  # fmt: skip
@@ -89,6 +95,11 @@ def matmul(
        float32; `rows` and `columns` are int32 tiles that broadcast over x, the places of its elements in the output; `extras`
        are what the caller passed as `extras`, a tuple or a dictionary (whose names are attributes) of numbers and of arrays
        that broadcast over [M, N], each as a scalar or a tile that broadcasts over x. Floats arrive as float32.
+    5. Of each row and 128 columns of the output, `row_squares` gets the sum of squares and `row_peaks` the largest magnitude:
+       float32 arrays [M, N / 128], rounded up. The next normalisation needs no other pass (`weft.kernels.rms_factors`).
+    6. x / `out_scale`, a number or a float32 array of one element. For an output of fp8, `out_scales` is a float32 array [M,
+       N / 128] which gets a scale for each row and 128 columns, such that the largest magnitude becomes the largest number of
+       the type, and x is divided by it. In both cases stored elements times the scale are x.
 
     With split-K all of this comes once, after the sum of the parts, which are added in their order.
 
@@ -97,11 +108,14 @@ def matmul(
 
     Raises LaunchError: kernels-array, kernels-shapes, kernels-dtypes, kernels-devices, kernels-out-shape, kernels-out-dtype,
     kernels-out-dtype-differs, kernels-out-needed, kernels-out-overlaps, kernels-out-repeats, kernels-scale, kernels-extra,
-    kernels-extra-dtype, kernels-extras, kernels-activation, kernels-epilogue, kernels-gated, kernels-variant,
-    kernels-variant-path, kernels-variant-target, kernels-config, kernels-config-kind, kernels-target. CompilationError:
-    kernels-epilogue-result, and what else is wrong in the text of the functions.
+    kernels-extra-dtype, kernels-extras, kernels-activation, kernels-epilogue, kernels-gated, kernels-written,
+    kernels-written-overlaps, kernels-out-scales, kernels-variant, kernels-variant-path, kernels-variant-target,
+    kernels-config, kernels-config-kind, kernels-target. CompilationError: kernels-epilogue-result, and what else is wrong in
+    the text of the functions.
     """
-    given = _given(scale_a, scale_b, bias, activation, gated, residual, epilogue, extras)
+    given = _given(
+        scale_a, scale_b, bias, activation, gated, residual, epilogue, extras, out_scale, out_scales, row_squares, row_peaks
+    )  # fmt: skip
     b = halves_of(b) if gated else b
     ready = _ready(a, b, out, given, out_dtype, fast_accumulate, variant, config)
     if out is None:
@@ -114,12 +128,15 @@ def matmul(
 
 
 def _given(
-    scale_a: Any, scale_b: Any, bias: Any, activation: Any, gated: bool, residual: Any, epilogue: Any, extras: Any
-) -> Given | None:
+    scale_a: Any, scale_b: Any, bias: Any, activation: Any, gated: bool, residual: Any, epilogue: Any, extras: Any,
+    *others: Any,
+) -> Given | None:  # fmt: skip
     """What the epilogue is given; None for a plain product."""
     if not gated and scale_a is scale_b is bias is activation is residual is epilogue is extras is None:
-        return None
-    return Given(scale_a, scale_b, bias, activation, gated, residual, epilogue, extras)
+        out_scale, out_scales, row_squares, row_peaks = others
+        if out_scale is out_scales is row_squares is row_peaks is None:
+            return None
+    return Given(scale_a, scale_b, bias, activation, gated, residual, epilogue, extras, *others)
 
 
 def _multiply_nothing(a: Any, b: Any, out: Any, given: Given | None, stream: Any) -> None:
@@ -141,14 +158,17 @@ def _multiply_nothing(a: Any, b: Any, out: Any, given: Given | None, stream: Any
 
 def compile_matmul(
     a: Any, b: Any, out: Any = None, *, scale_a: Any = None, scale_b: Any = None, bias: Any = None, activation: Any = None,
-    gated: bool = False, residual: Any = None, epilogue: Any = None, extras: Any = None, out_dtype: Any = None,
+    gated: bool = False, residual: Any = None, epilogue: Any = None, extras: Any = None, out_scale: Any = None,
+    out_scales: Any = None, row_squares: Any = None, row_peaks: Any = None, out_dtype: Any = None,
     fast_accumulate: bool = True, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
 ) -> CompiledKernel:  # fmt: skip
     """The kernel that `matmul` would launch, compiled: its text, registers and shared memory. Neither operand may be empty.
 
     Raises what `matmul` raises.
     """
-    given = _given(scale_a, scale_b, bias, activation, gated, residual, epilogue, extras)
+    given = _given(
+        scale_a, scale_b, bias, activation, gated, residual, epilogue, extras, out_scale, out_scales, row_squares, row_peaks
+    )  # fmt: skip
     b = halves_of(b) if gated else b
     ready = _ready(a, b, out, given, out_dtype, fast_accumulate, variant, config)
     if ready.product is None:
@@ -251,7 +271,7 @@ def _ready(
     if ready is not None:
         if out is not None and given is None:
             check_overlap(ready.spans, at_a, at_b, out.data_ptr())
-        elif out is not None:
+        elif out is not None or ready.ending.plan.written:
             ready.check_overlap(a, b, out, given)
         return ready
     ready = _prepare(a, b, out, given, out_dtype, fast, variant, config)
@@ -273,12 +293,10 @@ def _prepare(
     ending = ending_of(given, left, n, dtype, target)
     spans = tuple(x.span() for x in (left, right, target) if x is not None)
     ready = _Ready(None, (m, n), dtype, spans, ending)
-    if target is not None:
-        ready.check_overlap(a, b, out, given)
+    ready.check_overlap(a, b, out, given)
     problem = problem_of(left, right, dtype, fast)
-    if ending.plan.gated:
-        # In the choice it is one product of twice the width.
-        problem = replace(problem, n=max(2 * n, LEAST_GATED))
+    # In the choice a gated product is one of twice the width.
+    problem = replace(problem, n=max(ending.halves * n, ending.least_columns))
     requested = config_of(config, variant, problem.machine.usual)
     if requested is not None:
         check_machine(requested, problem.machine, left.device)

@@ -102,8 +102,8 @@ class Product:
 
     @property
     def columns_first(self) -> bool:
-        """Whether partial results lie column by column: as the output does, but in whole tiles of a gated product."""
-        return output_form(self.out).columns_first and self.ending.halves == 1
+        """Whether partial results lie column by column: as the output does, where its transpose may be computed."""
+        return output_form(self.out).columns_first and not self.ending.plan.straight
 
     @property
     def transposable(self) -> tuple[int, ...]:

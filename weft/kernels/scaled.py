@@ -51,8 +51,8 @@ from weft.runtime.dtypes import ITEMSIZE
 WIDTHS = (256, 128)
 """Tile widths: multiples of the 128 rows whose scales are stored together."""
 _MOST_STAGES = 8
-_NO_MORE = (None, None, None)
-"""What the epilogue of these products does not read: a scale of columns, bias and residual."""
+_NO_MORE = (None, None, None, None)
+"""What the epilogue of these products does not read: scales of columns and of the output, bias and residual."""
 _ALIGNED = 32
 """Addresses are reduced modulo this many bytes in the key of prepared products; only alignment matters."""
 

@@ -6,6 +6,7 @@
     producer       the producer role: TMA, cp.async or register copies
     epilogue       from accumulators to the output
     activations    functions of accumulators by name
+    factors        factors of rows from what epilogues wrote
     uniform        Hopper kernels without warp specialization
     specialised    Hopper kernels with warp specialization: cooperative and ping-pong
     tensor_memory  Blackwell kernels with accumulators in tensor memory

@@ -14,8 +14,12 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.errors.location import Loc
 from weft.kernel import jit
+from weft.kernels.epilogue_plan import GROUP
 from weft.language.marks import builtin
 from weft.language.nvidia.hopper import fence_async_shared, tma
+
+LEAST_PEAK: gl.constexpr = gl.constexpr(1e-30)
+"""The least maximum of magnitudes for a scale: its inverse is a float32 too."""
 
 
 @jit
@@ -57,7 +61,7 @@ def fetch_all(given, row, column, M, N, layout: gl.constexpr, shape: gl.constexp
     for k in gl.static_range(len(form.operands)):
         found = (*found, fetch(given[k], row, column, 0, M, N, layout, shape, form.operands[k]))
     if form.gated:
-        for k in gl.static_range(1, 3):
+        for k in gl.static_range(1, 4, 2):
             found = (*found, fetch(given[k], row, column, 1, M, N, layout, shape, form.operands[k]))
     return found
 
@@ -87,13 +91,13 @@ def finished(x, other, operands, row, column, form: gl.constexpr):
     the sums of b's second half."""
     if form.plain:
         return x
-    scale_a, scale_b, bias, residual = operands[:4]
+    scale_a, scale_b, out_scale, bias, residual = operands[:5]
     shape: gl.constexpr = x.shape
     x = linear(x, scale_a, scale_b, bias)
     if form.activation is not None:
         x = form.activation(x)
     if form.gated:
-        x = x * linear(other, scale_a, *operands[-2:])
+        x = x * linear(other, scale_a, operands[-2], operands[-1])
     if residual is not None:
         x = x + residual.to(gl.float32)
     if form.function is not None:
@@ -101,12 +105,60 @@ def finished(x, other, operands, row, column, form: gl.constexpr):
         j = (column + gl.arange(0, shape[1], gl.SliceLayout(0, x.layout)))[None, :]
         extras = ()
         for k in gl.static_range(len(form.extras)):
-            extras = (*extras, widened(operands[4 + k]))
+            extras = (*extras, widened(operands[5 + k]))
         if form.form is not None:
             extras = form.form(*extras)
         found = form.function(x, j, i, extras) if form.turned else form.function(x, i, j, extras)
         x = result_of(form.function, found, x)
+    if out_scale is not None:
+        x = x.to(gl.float32) * (1.0 / out_scale)
     return x
+
+
+@gl.constexpr_function
+def largest(dtype: Any) -> float:
+    """The largest number of a type of fp8."""
+    return 448.0 if dtype == gl.float8e4nv else 57344.0
+
+
+@jit
+def measured(
+    x,
+    before,
+    given,
+    row,
+    column,
+    M,
+    N,
+    begins: gl.constexpr,
+    ends: gl.constexpr,
+    form: gl.constexpr,
+    dtype: gl.constexpr,
+):
+    """Of each row of a piece what the epilogue writes: joined to that of the pieces `before` in the same group of columns,
+    unless the piece `begins` one, and written where it `ends`. Returns the piece, divided by its scales if it has some, and
+    what to hand to the next piece."""
+    if not form.written:
+        return x, None
+    x = x.to(gl.float32)
+    i = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, x.layout))
+    j = column + gl.arange(0, x.shape[1], gl.SliceLayout(0, x.layout))
+    seen = gl.where((j < N)[None, :], x, 0.0)
+    found = ()
+    for k in gl.static_range(len(form.written)):
+        value = gl.sum(seen * seen, axis=1) if form.written[k] == "row_squares" else gl.max(gl.abs(seen), axis=1)
+        if not begins:
+            value = value + before[k] if form.written[k] == "row_squares" else gl.maximum(value, before[k])
+        if form.written[k] == "out_scales":
+            # Rows of zeros have a scale, too.
+            value = gl.maximum(value, LEAST_PEAK) * (1.0 / largest(dtype))
+            x = x * (1.0 / value)[:, None]
+        if ends:
+            pointer, row_stride, column_stride = given[len(form.operands) + k]
+            place = gl.cast(i, gl.int64) * row_stride + gl.cast(column // GROUP, gl.int64) * column_stride
+            gl.store(pointer + place, value, mask=i < M)
+        found = (*found, value)
+    return x, found
 
 
 @builtin
@@ -169,7 +221,7 @@ class Target:
         across: gl.constexpr = plan.stored // form.width
         below = below_of(part, self.M, self.N, plan)
         first = column * plan.stored
-        operands = None
+        operands, before = None, None
         for i in gl.static_range(rows // form.height * across):
             down: gl.constexpr = i // across * form.height
             right: gl.constexpr = i % across * form.width
@@ -184,8 +236,12 @@ class Target:
             if form.described:
                 # Wait until the TMA store that last used this buffer has read it.
                 tma.store_wait(pendings=plan.buffers - 1)
-            x = finished(x, other, operands, row + down, first + right, plan.epilogue).to(form.dtype)
-            self.store_piece(i, x, row + down, first + right, below)
+            x = finished(x, other, operands, row + down, first + right, plan.epilogue)
+            x, before = measured(
+                x, before, self.given, row + down, first + right, self.M, self.N, right % GROUP == 0,
+                (right + form.width) % GROUP == 0, plan.epilogue, form.dtype,
+            )  # fmt: skip
+            self.store_piece(i, x.to(form.dtype), row + down, first + right, below)
             operands = ahead
 
     @jit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.epilogue import fetch_all, finished
+from weft.kernels.device.epilogue import fetch_all, finished, measured
 from weft.language.extra.cuda import gdc_wait
 
 ROWS, COLUMNS, WARPS = 4, 128, 4
@@ -32,6 +32,7 @@ def reduce_splits(
     total = added(places, mask, below, across, plan)
     other = added(places + plan.half, mask, below, across, plan) if plan.half else None
     total = finished(total, other, operands, row, column, plan.epilogue)
+    total, _ = measured(total, None, given, row, column, rows, columns, True, True, plan.epilogue, plan.dtype)
     target = out + gl.cast(i, gl.int64)[:, None] * row_stride + gl.cast(j, gl.int64)[None, :] * column_stride
     gl.store(target, total.to(plan.dtype), mask=mask)
 
