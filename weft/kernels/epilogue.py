@@ -69,7 +69,7 @@ class Given(NamedTuple):
     def key(self) -> tuple[Any, ...]:
         """Whatever the epilogue's plan depends on, of PyTorch tensors and numbers. Raises AttributeError for others."""
         extras: Any = self.extras
-        form: Any = tuple(cast("dict[str, Any]", extras)) if isinstance(extras, dict) else type(extras)
+        form = tuple(cast("dict[str, Any]", extras)) if isinstance(extras, dict) else cast("Any", type(extras))
         return self.activation, self.gated, self.epilogue, form, tuple(self.written), *map(_key_of, self.values)
 
 
