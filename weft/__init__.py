@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft import kernels, language, nvidia, runtime, testing, tune
+    from weft import distributed, kernels, language, nvidia, runtime, testing, tune
+    from weft.distributed.symmetric import Symmetric
     from weft.elementwise import elementwise
     from weft.errors.launch import OutOfResources
     from weft.kernel import jit
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"kernels", "language", "nvidia", "runtime", "testing", "torch", "tune"})
+_MODULES = frozenset({"distributed", "kernels", "language", "nvidia", "runtime", "testing", "torch", "tune"})
 _HOMES = {
     "jit": "weft.kernel",
     "OutOfResources": "weft.errors.launch",
@@ -52,6 +53,7 @@ _HOMES = {
     "Swizzle": "weft.language.views",
     "ComposedLayout": "weft.language.views",
     "simulate": "weft.simulation",
+    "Symmetric": "weft.distributed.symmetric",
     "autotune": "weft.tune",
     "Config": "weft.tune",
 }
@@ -97,8 +99,10 @@ __all__ = [
     "Swizzle",
     "ComposedLayout",
     "simulate",
+    "Symmetric",
     "autotune",
     "Config",
+    "distributed",
     "testing",
     "tune",
     "runtime",

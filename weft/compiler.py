@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from weft import simulation, targets
 from weft.errors import Loc, PerformanceWarning, Row, fail
@@ -116,6 +116,11 @@ class Stages:
         if options.launch_pdl and gdc_wait not in func.body.kinds:
             raise fail(PDL_NEVER_WAITS, loc=func.loc, name=self.name)
         return func
+
+    @property
+    def simulated(self) -> Func:
+        """What the simulator runs: tile IR."""
+        return self.tile
 
     @lazy
     def lowered(self) -> Func:
@@ -337,9 +342,9 @@ def _simulate(
     stages: Stages = compiled.front
     way = simulation.current()
     return sim.run(
-        stages.tile,
+        stages.simulated,
         grid,
-        given(stages.tile, arguments),
+        given(stages.simulated, arguments),
         target=stages.target,
         seed=way.seed,
         programs=way.chosen(stages.name, grid),
@@ -352,6 +357,7 @@ def _simulate(
         order=way.order,
         keep_going=way.keep_going,
         dependence=dependence,
+        member=cast("Any", simulation.member()),
     )
 
 
@@ -416,9 +422,12 @@ def _buffer(name: str, host: HostBuffer, *, described: bool = False) -> sim.Buff
 
     whole = described or simulation.current().bounds == "storage"
     own = None if whole else (host.low - host.address, host.high - host.address)
+    if host.label:
+        name = f"{name.partition('.')[0]}{host.label}" if host.label.startswith(".") else host.label
     return sim.Buffer(
-        name, host.bytes(), host.pointer - host.address, host.pointer % PAGE, own, host.form, host.owner()
-    )
+        name, host.bytes(), host.pointer - host.address, host.pointer % PAGE, own, host.form, host.owner(),
+        None if host.pad is None else sim.Pad(*host.pad),
+    )  # fmt: skip
 
 
 def _joined(arguments: Mapping[str, HostValue]) -> dict[str, HostValue]:

@@ -154,6 +154,19 @@ def supervised(by: Supervisor) -> AbstractContextManager[None]:
     return _supervisor.block(by)
 
 
+_member: Scoped[object] = Scoped("weft.simulation.member")
+
+
+def member() -> object:
+    """The rank of a simulated world (`weft.sim.machine.world.Rank`) that runs in this thread; None outside of one."""
+    return _member.innermost(None)
+
+
+def ranked(rank: object) -> AbstractContextManager[None]:
+    """Let the launches in a block of code be those of a rank of a simulated world."""
+    return _member.block(rank)
+
+
 def _program(given: Any) -> Program:
     parts = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,)
     found = [at for at in map(whole, parts) if at is not None]

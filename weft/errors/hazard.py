@@ -113,6 +113,22 @@ class GlobalRace(Hazard):
     """Two programs, or two threads of one, access the same global memory, one of them writes, and nothing orders them."""
 
 
+class RankRace(GlobalRace):
+    """Two ranks access the same memory, one of them writes, and nothing orders them: a signal is missing or too early."""
+
+
+class RankScope(Hazard):
+    """Two ranks synchronise through memory with a scope that does not reach the other rank."""
+
+
+class SignalReused(Hazard):
+    """A flag on which another rank waits for one value gets the next value before that rank is known to have seen it."""
+
+
+class SignalLeft(Hazard):
+    """A signal that no launch has waited for: the next wait on its flag would take it."""
+
+
 class DependentLaunch(Hazard):
     """A launch with `launch_pdl=True` accesses what a launch before it may still be accessing, or never waits for it."""
 
@@ -454,6 +470,45 @@ GLOBAL_RACE = row(
     "program {program} {access} {name}[{index}], which program {other} {before}, and nothing orders the two programs",
     "let each program write elements of its own, or order them: after the first, publish with an atomic or "
     'gl.store(sem="release"); before the second, wait for that value with an atomic or gl.load(sem="acquire"){unordered}',
+)
+RANK_READ = row(
+    "hazard-rank-read",
+    RankRace,
+    "{who} reads {name}[{index}], which {whom} {before}, and no signal of that rank orders the two",
+    "call gl.signal() for this rank after the write, and gl.wait_signal() before the read{unordered}",
+)
+RANK_WRITE = row(
+    "hazard-rank-write",
+    RankRace,
+    "{who} {access} {name}[{index}], which {whom} {before}, and nothing says that the other rank is done with it",
+    "let the other rank call gl.signal() after its last access, and call gl.wait_signal() before this one, also where the next "
+    "launch writes what a peer reads in this one; weft.distributed.barrier() orders what host functions write{unordered}",
+)
+RANK_SCOPE = row(
+    "hazard-rank-scope",
+    RankScope,
+    '{who} {access} {name}[{index}] with scope "{scope}", and {whom} {before} it with scope "{other_scope}": only scope "sys" '
+    "reaches other ranks",
+    'write scope="sys" at both lines',
+)
+SIGNAL_REUSED = row(
+    "hazard-signal-reused",
+    SignalReused,
+    "{who} {access} {name}[{index}], on which {whom} waits for the value before, and nothing says that it has seen that value: "
+    "if it comes later, it waits forever",
+    "let the waiting rank answer before the flag is used again, or use gl.signal() and gl.wait_signal(), which count",
+)
+SIGNAL_LEFT = row(
+    "hazard-signal-left",
+    SignalLeft,
+    "{count} of rank {source} on flag {flag} of rank {rank} was never waited for: the next wait there would take it at once",
+    "call gl.wait_signal() once for each gl.signal(), before the kernel ends",
+)
+RANKS_APART = row(
+    "hazard-ranks-apart",
+    Deadlock,
+    "no rank can make progress: {ranks}",
+    "call weft.distributed.barrier() on every rank equally often",
 )
 GLOBAL_THREADS = row(
     "hazard-global-thread-race",

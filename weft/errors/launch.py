@@ -40,6 +40,13 @@ NO_OPTION = row(
     "{name} has no option {option}{hint}",
     "its options are {known}",
 )
+PROGRAMS_WAIT = row(
+    "launch-programs-wait",
+    LaunchError,
+    "kernel {name} waits for signals of other ranks, and of its {programs} programs only {resident} fit on the GPU at once: "
+    "those that wait may keep out those that signal",
+    "launch at most {resident} programs, and let each of them work on several parts in a loop",
+)
 HOST_CALL = row(
     "launch-host-call",
     LaunchError,

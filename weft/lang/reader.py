@@ -25,8 +25,10 @@ from weft.language.context import Context, TargetLike, enter
 from weft.language.descriptor import tensor_descriptor
 from weft.language.marks import unwrap
 from weft.language.storages import GlobalStorage
+from weft.language.symmetric import symmetric_argument
 from weft.ops import control as control_ops
 from weft.views import LayoutTensor
+from weft.views.symmetric import SymmetricKey
 
 FAMILIES = (branches, calls, expressions, loops, names, refused, statements)
 
@@ -196,6 +198,8 @@ def _value(name: str, param: Param, values: Sequence[Value]) -> Any:
         return tuple(found) if param.form is None else param.form._make(found)
     if isinstance(param, ViewParam):
         pointer, *numbers = map(tensor, values)
+        if isinstance(param.key, SymmetricKey):
+            return symmetric_argument(param.key, name, (pointer, *numbers))
         return LayoutTensor.from_argument(GlobalStorage(pointer), param.key, tuple(numbers), name)
     return tensor_descriptor.of(values[0], values[1 : 1 + param.rank], values[1 + param.rank :])
 

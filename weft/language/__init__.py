@@ -178,6 +178,7 @@ from weft.language.shared_memory import (
     shared_memory_descriptor_type,
 )  # fmt: skip
 from weft.language.sorting import bitonic_merge, sort, topk
+from weft.language.symmetric import signal, symmetric, wait_signal
 from weft.language.tensor import tensor
 from weft.language.tensor_core import TensorCore
 from weft.language.thread import (
@@ -270,6 +271,8 @@ __all__ = [
     "log1p", "log2", "math", "pow", "rsqrt", "sin", "sqrt", "sqrt_rn", "tanh", "popcount", "umulhi",
     # Random numbers
     "pair_uniform_to_normal", "philox", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "uint_to_uniform_float",
+    # Other ranks
+    "signal", "symmetric", "wait_signal",
     # Shapes
     "broadcast", "broadcast_to", "cat", "expand_dims", "join", "permute", "ravel", "reshape", "slice", "split", "trans",
     # Combining elements

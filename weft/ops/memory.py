@@ -125,14 +125,20 @@ def _awaits(attrs: Attrs) -> tuple[Effect, ...]:
 
 @op("memory.poll", effects=_awaits, stage="tile", removed_by=LOWER, needs="block")
 def poll(
-    ptr: Value, expected: Value, timeout: Value | None, order: PollOrder = "acquire", scope: MemoryScope = "gpu"
-) -> Type:
+    ptr: Value, expected: Value, timeout: Value | None, *details: Value, order: PollOrder = "acquire",
+    scope: MemoryScope = "gpu", at_least: bool = False, patience: int = 0,
+) -> Type:  # fmt: skip
     """Read memory at `ptr` with relaxed loads until it equals `expected`, then acquire once; returns whether it did.
+
+    With `at_least` the poll ends when memory holds `expected` or a later count, by the sign of the difference. With `patience`
+    it is a wait for a signal: after so many nanoseconds it stops the kernel, with a message that names the `details`: this
+    rank, the rank that it waits for, and the flag.
 
     Every element has one thread that polls; all threads wait for it. `timeout`: a scalar, in nanoseconds, after which an
     element that differs still gives False and acquires nothing; absent: none, and the result is True."""
     _polls(ptr, expected, timeout)
-    same_form(ptr, expected)
+    require(len(details) == (3 if patience else 0), "a wait for a signal has three details")
+    same_form(ptr, expected, *details)
     if timeout is not None:
         scalar(timeout)
     return with_element(ptr.type, int1)
@@ -212,8 +218,9 @@ def atomic_cas_regs(
 
 @op("memory.poll_regs", effects=_awaits, scope="thread")
 def poll_regs(
-    ptr: Value, expected: Value, mask: Value | None, timeout: Value | None, order: PollOrder, scope: MemoryScope
-) -> Type:
+    ptr: Value, expected: Value, mask: Value | None, timeout: Value | None, *details: Value, order: PollOrder,
+    scope: MemoryScope, at_least: bool = False, patience: int = 0,
+) -> Type:  # fmt: skip
     """Poll, register by register: each thread polls its own addresses, one after another; a masked-off one gives False."""
     _polls(ptr, expected, timeout)
     boolean(mask)

@@ -50,7 +50,9 @@ class HostBuffer:
     `pointer` is the address of the first element. `address` and `nbytes` bound the whole storage, by which arguments that share
     memory are recognised. `low` and `high` bound the array itself, from its lowest byte to its highest: the bytes that a kernel
     may access. They include the gaps of a strided array, which a tile may load and discard. `keepalive` owns the memory.
-    `form` is a clause for messages about a non-contiguous array's shape and strides.
+    `form` is a clause for messages about a non-contiguous array's shape and strides. For the memory of a rank of a simulated
+    world, `label` is its name in reports (behind the parameter's, if it begins with a dot), and `pad` the rank and the number
+    of ranks if it is a signal pad.
     """
 
     pointer: int
@@ -62,6 +64,8 @@ class HostBuffer:
     writable: bool
     keepalive: object
     form: str = ""
+    label: str = ""
+    pad: tuple[int, int] | None = None
 
     def bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The whole storage as bytes, without a copy; read-only if the owner is."""

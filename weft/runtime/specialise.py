@@ -56,7 +56,8 @@ class Constexpr:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view of an array: pointer to its first element, static part (`key`), and run-time extents and strides (`numbers`).
+    """A view of an array: pointer to its first element, static part (`key`), and run-time extents and strides (`numbers`). A
+    symmetric tensor is a view whose numbers include the addresses of other ranks.
 
     `names` has a name for each number ("dim_0", "stride_1"). Unlike an integer argument, a number that is 1 is not folded: the
     layout decides what is static.
@@ -64,7 +65,7 @@ class View:
 
     pointer: Pointer
     key: Hashable
-    numbers: tuple[Scalar, ...] = ()
+    numbers: tuple[Scalar | Pointer, ...] = ()
     names: tuple[str, ...] = ()
 
     @property
@@ -313,8 +314,10 @@ def view_type(kernel: str, parameter: str, argument: Any, *, facts: bool = True)
             instead=passable(parameter, argument.array),
         )
     dtype = "int64" if argument.wide else "int32"
-    numbers = tuple(Scalar(dtype, facts and number % ALIGNMENT == 0) for number in argument.numbers)
-    return View(pointer, argument.key, numbers, argument.names)
+    kinds = argument.kinds
+    if kinds is None:
+        kinds = tuple(Scalar(dtype, facts and number % ALIGNMENT == 0) for number in argument.numbers)
+    return View(pointer, argument.key, kinds, argument.names)
 
 
 def integer_dtype(value: int) -> str | None:

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from weft.forms import of_torch
-from weft.runtime.arguments import HostBuffer, array, host_buffer
-from weft.runtime.specialise import ALIGNMENT, View, view_argument, view_type
+from weft.runtime.arguments import array, host_buffer
+from weft.runtime.specialise import ALIGNMENT, Pointer, Scalar, View, view_argument, view_type
 
 Raw = int | tuple[int, ...]
 """The value that a launch passes for a view: the address of its first element, in a tuple with its numbers if it has any."""
@@ -24,16 +24,18 @@ class ViewArgument(Protocol):
     """The description of a view.
 
     `array` owns the memory; the view's first element is `byte_offset` bytes after the array's. The kernel is specialised on
-    `key`. `numbers` are passed at each launch under the names `names`, as int64 if the view is `wide`. `memo` caches what
+    `key`. `numbers` are passed at each launch under the names `names`, as int64 if the view is `wide`, or as values of `kinds`:
+    those of a symmetric tensor are a rank, addresses (in the simulator memory), and the numbers of a view. `memo` caches what
     launches derive from this description.
     """
 
     array: Any
     byte_offset: int
     key: Hashable
-    numbers: Sequence[int]
+    numbers: Sequence[Any]
     names: tuple[str, ...]
     wide: bool
+    kinds: tuple[Scalar | Pointer, ...] | None
     memo: Any
 
 
@@ -108,7 +110,7 @@ def names(name: str, kind: View) -> tuple[str, ...]:
     return (name, *(f"{name}.{number}" for number in kind.names))
 
 
-def host_values(name: str, kind: View, value: Any) -> dict[str, HostBuffer | int]:
+def host_values(name: str, kind: View, value: Any) -> dict[str, Any]:
     """The simulator's values for the parameters of a view of a host array, by parameter name."""
     argument = view_argument(value)
     buffer = host_buffer(argument.array)

@@ -6,7 +6,7 @@ that `weft.ops` states. It chooses no layouts and emits no code.
 
 from weft.sim.machine.launch import run
 from weft.sim.machine.report import Advice, Report
-from weft.sim.memory.heap import Buffer, TensorMap
+from weft.sim.memory.heap import Buffer, Pad, TensorMap
 from weft.sim.rule import RULES
 from weft.sim.rules import (
     arith,
@@ -39,4 +39,4 @@ FAMILIES = (
     regs, shared, sync, tcgen05, tensor_memory, thread, tile, tma, warp,
 )  # fmt: skip
 
-__all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]
+__all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Pad", "Report", "TensorMap", "run"]

@@ -51,6 +51,7 @@ class ViewArgument:
     numbers: tuple[int, ...]
     wide: bool = False
     memo: Any = field(default=None, repr=False)
+    kinds: None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -193,10 +193,11 @@ def _exchanged(e: Emitter, op: Op, name: str) -> None:
 @emits(memory.poll_regs)
 def _poll(e: Emitter, op: Op) -> None:
     """Each thread polls its addresses one after another, all until the same time."""
-    ptr, expected, mask, timeout = op.operands
+    ptr, expected, mask, timeout, *details = op.operands
     assert ptr is not None and expected is not None
     end: polls.End = "until" if timeout is not None else "watched" if e.func.attrs.debug else "never"
-    poll = polls.Poll(_pointee(op), op.attrs["order"], op.attrs["scope"], mask is not None, end)
+    end = "signal" if details else end
+    poll = polls.Poll(_pointee(op), op.attrs["order"], op.attrs["scope"], mask is not None, end, op.attrs["at_least"])
     name = polls.function(e, poll)
     last: list[str] = []
     if timeout is not None:
@@ -205,10 +206,13 @@ def _poll(e: Emitter, op: Op) -> None:
         last = [until]
     elif poll.end == "watched":
         last = [string(_report(op, ptr))]
+    elif poll.end == "signal":
+        last = [string(_unsignalled(op)), f"{op.attrs['patience']}ull"]
 
     def call(index: Index) -> str:
         on = [] if mask is None else [e.at(mask, index)]
-        return f"{name}({', '.join([e.at(ptr, index), e.at(expected, index), *on, *last])})"
+        told = [e.at(detail, index) for detail in details if detail is not None]
+        return f"{name}({', '.join([e.at(ptr, index), e.at(expected, index), *on, *last, *told])})"
 
     e.call_each(op, call)
 
@@ -220,3 +224,10 @@ def _report(op: Op, ptr: Value) -> str:
         "%", "%%"
     )
     return f"{text} at %p to become %lld; it holds %lld [pid (%d, %d, %d)]\n"
+
+
+def _unsignalled(op: Op) -> str:
+    """The message of a wait for a signal that has not come."""
+    place = f"{op.loc}: ".replace("%", "%%") if op.loc else ""
+    waited = f"gl.wait_signal has waited for {op.attrs['patience'] / 1e9:g} s"
+    return f"{place}rank %d, program (%d, %d, %d): {waited} for a signal of rank %d on flag %d\n"

@@ -18,25 +18,29 @@ from weft.ir.types import DType
 PATIENCE = 2_000_000_000
 """The time-out of waits in debug builds, in nanoseconds."""
 _LETTER = {16: "h", 32: "r", 64: "l"}
-End = Literal["never", "until", "watched"]
-"""When a poll gives up: never, at a time that it is given, or after `PATIENCE`, when it stops the kernel."""
+End = Literal["never", "until", "watched", "signal"]
+"""When a poll gives up: never, at a time that it is given, or after `PATIENCE` or the time that a wait for a signal has, when
+it stops the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """One kind of poll: element type, memory order and scope, whether it is predicated, and when it gives up."""
+    """One kind of poll: element type, memory order and scope, whether it is predicated, when it gives up, and whether later
+    counts end it, too."""
 
     dtype: DType
     order: str
     scope: str
     masked: bool
     end: End
+    at_least: bool = False
 
     @property
     def name(self) -> str:
         """The name of the function."""
         ending = [] if self.end == "never" else [self.end]
-        return "_".join(["poll", self.dtype.code, self.order, self.scope, *["if"] * self.masked, *ending])
+        least = ["at_least"] * self.at_least
+        return "_".join(["poll", *least, self.dtype.code, self.order, self.scope, *["if"] * self.masked, *ending])
 
 
 def clock(e: Emitter) -> str:
@@ -45,7 +49,7 @@ def clock(e: Emitter) -> str:
 
 
 def function(e: Emitter, poll: Poll) -> str:
-    """The function `bool f(p, expected[, on][, until | text])`; what is predicated off gives false."""
+    """`bool f(p, expected[, on][, until | text | text, patience, details])`; what is predicated off gives false."""
     kind, bits = c_type(poll.dtype), poll.dtype.bits
     on = (", bool on", "  if (!on) return false;\n") if poll.masked else ("", "")
     load = (
@@ -54,9 +58,10 @@ def function(e: Emitter, poll: Poll) -> str:
     )
     fence = f'  asm volatile("fence.acq_rel.{poll.scope};" ::: "memory");\n' if poll.order == "acquire" else ""
     argument, before, late = _ending(e, poll)
+    met = f"({kind})(seen - (u{bits})expected) >= 0" if poll.at_least else f"({kind})seen == expected"
     text = (
         f"DEV bool {poll.name}({kind}* p, {kind} expected{on[0]}{argument}) {{\n{on[1]}{before}"
-        f"  for (;;) {{\n    {load}\n    if (({kind})seen == expected) break;{late} }}\n"
+        f"  for (;;) {{\n    {load}\n    if ({met}) break;{late} }}\n"
         f"{fence}  return true; }}"
     )
     return e.pieces.define(poll.name, Piece(text))
@@ -70,6 +75,12 @@ def _ending(e: Emitter, poll: Poll) -> tuple[str, str, str]:
     if poll.end == "until":
         return ", u64 until", "", "\n    if (nanoseconds() >= until) return false;"
     place = f"{program_index(e, 0)}, blockIdx.y, blockIdx.z"
+    if poll.end == "signal":
+        stop = f'printf(text, rank, {place}, source, flag); asm volatile("trap;");'
+        return (
+            ", const char* text, u64 patience, int rank, int source, int flag", "  const u64 start = nanoseconds();\n",
+            f"\n    if (nanoseconds() - start > patience) {{ {stop} }}",
+        )  # fmt: skip
     stop = f'printf(text, p, (i64)expected, (i64)seen, {place}); asm volatile("trap;");'
     return (
         ", const char* text", "  const u64 start = nanoseconds();\n",

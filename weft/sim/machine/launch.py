@@ -13,7 +13,8 @@ from typing import Any, Literal, TextIO
 import numpy as np
 
 from weft.analysis.steering import reads_strongly
-from weft.errors import Hazard
+from weft.errors import Hazard, fail
+from weft.errors.launch import PROGRAMS_WAIT
 from weft.ir.core import Func, walk
 from weft.ir.types import DType
 from weft.ops import clc
@@ -24,6 +25,7 @@ from weft.sim.machine.pending import Pending
 from weft.sim.machine.programs import GridPrograms, Order, Pid, backwards, shuffled, windowed
 from weft.sim.machine.report import Report
 from weft.sim.machine.schedule import run_blocks
+from weft.sim.machine.world import Rank
 from weft.sim.memory.heap import Buffer, Heap, Segment, TensorMap, segment_of
 from weft.sim.memory.launches import Dependence
 from weft.sim.numbers import arithmetic as numbers
@@ -60,6 +62,7 @@ def run(
     order: StartOrder | None = None,
     keep_going: bool = False,
     dependence: Dependence | None = None,
+    member: Rank | None = None,
 ) -> Report:
     """Run a function of the tile or the lowered stage. Its stores go to the buffers.
 
@@ -71,20 +74,27 @@ def run(
     left to claim). `order`: programs start in the order of the grid (or of `programs`), in reverse, or at random by the seed;
     None means random if there is a seed and no `programs`. Programs that may wait for each other are reordered only within
     the set that is resident together. `keep_going`: a hazard after which execution is still meaningful does not end the run
-    (`weft.sim.machine.findings`). `dependence`: the launches that may still be running meanwhile. Raises the first Hazard, or
-    the one that ends the run.
+    (`weft.sim.machine.findings`). `dependence`: the launches that may still be running meanwhile. `member`: the rank of a world
+    whose launch this is; such launches run in the order of the rank's stream. Raises the first Hazard, or the one that ends
+    the run, and LaunchError (launch-programs-wait).
     """
     segments: dict[int, Segment] = {}
     values = tuple(_value(func, number, argument, segments) for number, argument in enumerate(arguments))
     out = sys.stdout if stdout is None else stdout
+    if member is not None:
+        member.begin()
+        dependence = Dependence(dependence is not None and dependence.dependent)
+    heap = Heap(segments) if member is None else Heap(segments, member.home, member.changes)
     machine = Machine(
-        func, grid, Heap(segments), target, lambda line: _print(out, line), seed=seed, hazards=hazards,
+        func, grid, heap, target, lambda line: _print(out, line), seed=seed, hazards=hazards,
         schedule=schedule, uninitialized=uninitialized, keep_going=keep_going,
-        dependence=dependence,
+        dependence=dependence, member=member,
     )  # fmt: skip
     order = order or ("random" if seed and programs is None else "grid")
     count = prod(grid) if programs is None else len(programs)
     resident = max_resident or _resident(machine, count)
+    if count > resident and any(op.attrs.get("patience") for op in walk(func.body)):
+        raise fail(PROGRAMS_WAIT, name=func.name, programs=count, resident=resident)
     # Programs without strong reads cannot wait for each other, so they may start in any order.
     waits = any(map(reads_strongly, walk(func.body)))
     started = _ordered(grid, programs, order, seed, resident if waits else max(count, 1))
@@ -97,6 +107,8 @@ def run(
         try:
             run_blocks(machine, values, seed, advance)
             machine.dependence.finish(func, machine.races, machine.found)
+            if member is not None:
+                member.end()
         except Hazard as error:
             error.earlier = tuple(machine.found.hazards)
             raise

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from random import Random
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from weft.analysis.apart import TOGETHER, apart
 from weft.analysis.steering import NOTHING, steering_of
@@ -19,7 +19,9 @@ from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.pending import Pending
 from weft.sim.machine.report import Report
+from weft.sim.memory.clocks import Clock
 from weft.sim.memory.heap import Heap
+from weft.sim.memory.history import History
 from weft.sim.memory.launches import Dependence
 from weft.sim.memory.races import Races
 from weft.targets import Target
@@ -27,13 +29,48 @@ from weft.targets import Target
 Uninitialized = Literal["error", "poison", "ignore"]
 
 
+class Member(Protocol):
+    """What a launch asks of the rank of a world that it belongs to (`weft.sim.machine.world`)."""
+
+    @property
+    def rank(self) -> int:
+        """The rank."""
+        ...
+
+    @property
+    def log(self) -> History:
+        """The history of the world."""
+        ...
+
+    @property
+    def launches(self) -> int:
+        """The number of launches of the world that have begun, this one included."""
+        ...
+
+    def place(self, pid: tuple[int, int, int]) -> tuple[int, int, int]:
+        """A program's coordinates, which reports print with the rank."""
+        ...
+
+    def starts(self, first: int, clocks: Sequence[Clock]) -> None:
+        """A program starts, whose tasks have these clocks and are numbered from `first`."""
+        ...
+
+    def turn(self) -> None:
+        """Other ranks may run."""
+        ...
+
+    def wait(self, ready: Callable[[], bool], live: Sequence[Any], pending: int) -> None:
+        """No program of the launch can continue before it is `ready`. Raises Deadlock."""
+        ...
+
+
 class Machine:
     """The state that all blocks of one launch share."""
 
     __slots__ = (
-        "_codes", "apart", "blocks", "dependence", "found", "func", "granule", "grid", "hazards", "heap", "idle", "meets",
-        "names", "output", "pending", "plain", "races", "random", "report", "schedule", "seed", "started", "steering", "target",
-        "tasks", "threads", "two_ctas", "uninitialized",
+        "_codes", "apart", "blocks", "dependence", "found", "func", "granule", "grid", "hazards", "heap", "idle", "launch",
+        "log", "meets", "member", "names", "output", "pending", "plain", "races", "random", "report", "schedule", "seed",
+        "steering", "target", "tasks", "threads", "two_ctas", "uninitialized",
     )  # fmt: skip
 
     def __init__(
@@ -50,14 +87,17 @@ class Machine:
         uninitialized: Uninitialized = "error",
         keep_going: bool = False,
         dependence: Dependence | None = None,
+        member: Member | None = None,
     ) -> None:
         self.func = func
         self.grid = grid
         self.heap = heap
         self.target = target
         self.output = output
-        # The number of programs that have started.
-        self.started = 0
+        # The rank of a world whose launch this is; None for a launch by itself.
+        self.member = member
+        self.log = History() if member is None else member.log
+        self.launch = 0 if member is None else member.launches
         # Set when the launch begins.
         self.pending = Pending((), 0)
         self.found = Findings(keep_going)
@@ -81,14 +121,21 @@ class Machine:
         self.names = Naming(func)
         self.steering = steering_of(func) if hazards else NOTHING
         self.dependence = dependence or Dependence()
-        self.races = (
-            Races(heap, self.tasks, self.blocks, self.steering, self.names, self.found, self.report, self.dependence)
-            if hazards
-            else None
-        )
+        rank = None if member is None else member.rank
+        self.races: Races | None = None
+        if hazards:
+            self.races = Races(
+                heap, self.tasks, self.blocks, self.steering, self.names, self.found, self.report, self.dependence, self.log,
+                rank,
+            )  # fmt: skip
         # For each barrier or fence of the author, how often it ran and how often it had nothing to order.
         self.idle: dict[Op, tuple[int, int]] = {}
         self._codes: dict[Region, Code] = {}
+
+    @property
+    def started(self) -> int:
+        """The number of programs that have started, of all launches of its world."""
+        return self.log.programs
 
     @property
     def lowered(self) -> bool:

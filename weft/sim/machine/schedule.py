@@ -8,7 +8,7 @@ schedule is a function of the seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from weft.errors import Hazard, Loc, UserError, fail, hazard
@@ -29,8 +29,7 @@ def run_blocks(
     live: list[Block] = []
 
     def start(pid: tuple[int, int, int]) -> list[Block]:
-        cluster = Cluster(machine, pid, machine.started)
-        machine.started += 1
+        cluster = Cluster(machine, pid if machine.member is None else machine.member.place(pid))
         for block in cluster.blocks:
             block.start(0, machine.func.body, arguments, machine.threads, {})
         return cluster.blocks
@@ -40,7 +39,12 @@ def run_blocks(
         _advance(block, random)
         return able
 
+    def able() -> bool:
+        return any(map(_ready, live))
+
     while pending or live:
+        if machine.member is not None:
+            machine.member.turn()
         turns = [block for block in live if _ready(block)]
         if random is not None:
             random.shuffle(turns)
@@ -49,8 +53,10 @@ def run_blocks(
             blocks = start(pid)
             turns += blocks
             live += blocks
-        if not turns:
-            if not _time_out(live):
+        if not turns and machine.member is not None:
+            machine.member.wait(able, live, len(pending))
+        elif not turns:
+            if not time_out(live):
                 error = stuck(live, len(pending))
                 raise _named(error, unstarted_writer(machine, live, start, turn))
             continue
@@ -73,7 +79,7 @@ def _ready(block: Block) -> bool:
     return any(_can_move(task) for task in block.tasks)
 
 
-def _time_out(live: list[Block]) -> bool:
+def time_out(live: Sequence[Block]) -> bool:
     """Nothing can run: the waits with the shortest time-out give up. Returns whether there is one."""
     waits = [task.wait for block in live for task in block.tasks if task.wait is not None]
     shortest = min((wait.expires for wait in waits if wait.expires is not None), default=None)
@@ -115,8 +121,9 @@ def _named(error: UserError, late: tuple[str, Loc] | None) -> UserError:
     return error
 
 
-def stuck(live: list[Block], pending: int) -> UserError:
-    """The error for a deadlocked launch. Waits that follow from other waits of the same program are listed last."""
+def stuck(live: Sequence[Block], pending: int, others: str = "") -> UserError:
+    """The error for a deadlocked launch, or for those of several ranks. Waits that follow from other waits of the same program
+    are listed last. `others`: message text about ranks without a launch."""
     waiters = [(task, task.wait) for block in live for task in block.tasks if task.wait is not None]
     waiters.sort(key=lambda waiter: waiter[1].follows)
     # If some task polls global memory, the missing bytes may belong to a load that it has not issued: report the deadlock.
@@ -127,15 +134,17 @@ def stuck(live: list[Block], pending: int) -> UserError:
                 return starved
     writers = (writer for _, wait in waiters for writer in wait.writers())
     related = (*_grouped(waiters), *dict.fromkeys(writers))
-    programs = len({block.pid for block in live})
+    programs = len({block.cluster for block in live})
+    ranks = len({block.machine for block in live})
     waiting = f"{programs} programs" if programs > 1 else f"the tasks of program {live[0].pid}"
+    waiting += f" of {ranks} ranks" if ranks > 1 else ""
     later = f", and {pending} more cannot start while {programs} are resident" if pending else ""
     error = fail(
         hazard.DEADLOCK,
         loc=waiters[0][1].loc,
         related=related,
         waiting=waiting,
-        pending=later,
+        pending=later + others,
         fix=waiters[0][1].instead(),
     )
     assert isinstance(error, Hazard)
@@ -146,12 +155,12 @@ def stuck(live: list[Block], pending: int) -> UserError:
 
 def _grouped(waiters: list[tuple[Task, Wait]]) -> tuple[tuple[str, Loc], ...]:
     """One line of message text per source line where programs wait: the first program, and the number of others."""
-    groups: dict[tuple[Loc, int, type[Wait]], list[tuple[Task, Wait]]] = {}
+    groups: dict[tuple[Machine, Loc, int, type[Wait]], list[tuple[Task, Wait]]] = {}
     for task, wait in waiters:
         if wait.loc is not None:
-            groups.setdefault((wait.loc, task.slot, type(wait)), []).append((task, wait))
+            groups.setdefault((task.machine, wait.loc, task.slot, type(wait)), []).append((task, wait))
     related: list[tuple[str, Loc]] = []
-    for (loc, _, _), group in groups.items():
+    for (_, loc, _, _), group in groups.items():
         task, wait = group[0]
         others = "one other program" if len(group) == 2 else f"{len(group) - 1} other programs"
         more = f"; so do{'es' * (len(group) == 2)} {others} at this line" if len(group) > 1 else ""

@@ -44,21 +44,25 @@ from weft.sim.numbers.products import InFlight, NotReady
 class Cluster:
     """One program: its coordinates in the grid, its number in start order, and its blocks.
 
+    `first`: the number of its first task, of all tasks that have started.
+
     `slot` numbers the tasks of all blocks together. Each task has a clock, bulk groups, cp.async batches, wgmma groups, and a
     pipe of tcgen05 operations. `rounds`: what each phase of the cluster's barrier published. `refused`: the responses of
     clusterlaunchcontrol requests that found no program left. `exchanges`: the last exchange of tiles between the blocks, by
     operation and partition."""
 
     __slots__ = (
-        "_components", "blocks", "bulk", "clocks", "copies", "exchanges", "machine", "number", "pid", "pipes", "products",
-        "refused", "rounds",
+        "_components", "blocks", "bulk", "clocks", "copies", "exchanges", "first", "machine", "number", "pid", "pipes",
+        "products", "refused", "rounds",
     )  # fmt: skip
 
-    def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
+    def __init__(self, machine: Machine, pid: tuple[int, int, int]) -> None:
         self.machine = machine
         self.pid = pid
-        self.number = number
+        self.number, self.first = machine.log.begin(machine.tasks * machine.blocks, machine.launch)
         self.clocks = [Clock(slot) for slot in range(machine.tasks * machine.blocks)]
+        if machine.member is not None:
+            machine.member.starts(self.first, self.clocks)
         self._components = len(self.clocks)
         self.bulk = [Groups(self.component(), self.component()) for _ in self.clocks]
         self.copies = [Groups(self.component()) for _ in self.clocks]
@@ -273,7 +277,7 @@ class Task:
         self.run: Run | None = None
         self.wait: Wait | None = None
         # The task's number across the launch.
-        self.number = block.cluster.number * len(block.cluster.clocks) + slot
+        self.number = block.cluster.first + slot
         # Events of the task before this one are ordered for all its threads with respect to global memory.
         self.settled = 0
 

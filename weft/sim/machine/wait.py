@@ -113,7 +113,7 @@ class MemoryWait(Wait):
         access, segment = self._read, self._segment()
         if access is None or segment is None:
             return ""
-        return f"{segment.buffer.name}[{(int(access.addresses.min()) - segment.pointer) // access.itemsize}]"
+        return f"{segment.buffer.name}[{(int(np.ravel(access.addresses)[0]) - segment.pointer) // access.itemsize}]"
 
     def writers(self) -> tuple[tuple[str, Loc], ...]:
         """The other lines that may write the polled argument, through any argument that shares its storage."""
@@ -142,13 +142,13 @@ class MemoryWait(Wait):
 
     def value(self, access: HeapAccess) -> int:
         """What the memory holds now."""
-        return int(self._machine.heap.read(HeapAccess(np.asarray(access.addresses.min()), access.itemsize)))
+        return int(self._machine.heap.read(HeapAccess(np.asarray(np.ravel(access.addresses)[0]), access.itemsize)))
 
     def _segment(self) -> Segment | None:
         access = self._read
         if access is None or access.addresses.size == 0:
             return None
-        return self._machine.heap.segment_at(int(access.addresses.min()))
+        return self._machine.heap.segment_at(int(np.ravel(access.addresses)[0]))
 
 
 class PollWait(MemoryWait):
@@ -178,7 +178,35 @@ class PollWait(MemoryWait):
         return self.expired or super().ready()
 
     def words(self) -> str:
-        """The first element that differs, and both values."""
+        """The first element that differs, and both values; or the signal."""
         access, name = self._read, self.memory()
         assert access is not None
+        signal = self._signal()
+        if signal is not None:
+            flag, source = signal
+            wanted, held = int(self._wanted.ravel()[0]), self.value(access)
+            return f" for signal {wanted} of rank {source} on flag {flag}, which has sent {held}"
         return f" for {name} to become {int(self._wanted.ravel()[0])}; it holds {self.value(access)}" if name else ""
+
+    def instead(self) -> str:
+        """The fix: for a signal, its rank has to send it."""
+        signal, segment = self._signal(), self._segment()
+        if signal is None or segment is None or segment.buffer.signals is None:
+            return super().instead()
+        flag, source = signal
+        return (
+            f"let rank {source} call gl.signal() for rank {segment.buffer.signals.rank} on flag {flag} as often as that rank "
+            "waits for it, before it waits for a signal that follows from this one"
+        )
+
+    def writers(self) -> tuple[tuple[str, Loc], ...]:
+        """The lines that may write the memory; for a signal those are another rank's."""
+        return () if self._signal() is not None else super().writers()
+
+    def _signal(self) -> tuple[int, int] | None:
+        """The flag that the task waits on and the rank that signals it; None for other memory."""
+        access, segment = self._read, self._segment()
+        if access is None or segment is None or segment.buffer.signals is None:
+            return None
+        index = (int(np.ravel(access.addresses)[0]) - segment.pointer) // access.itemsize
+        return segment.buffer.signals.place(index)

@@ -216,7 +216,7 @@ class Accesses:
         """Mark the active elements as written."""
         if self.at.size:
             self.memory.written(self.handle.memory, self.granules(self.at))
-            self.task.machine.heap.writes += 1
+            self.task.machine.heap.changes.count += 1
 
     def stored(self, values: Array) -> None:
         """After a store in which several threads wrote an element: report different values. Raises ThreadRace."""

@@ -187,7 +187,7 @@ def thread_numbers(shape: tuple[int, int]) -> Array:
 
 def _part(whole: Any, which: Array | None) -> Any:
     """The entries for some of the accesses (None: all) of an array with one entry per access, or of a common number."""
-    return whole if which is None or isinstance(whole, int) else whole[which]
+    return whole if which is None or whole is None or isinstance(whole, int) else whole[which]
 
 
 def pointee(op: Op, operand: int = 0) -> DType:
@@ -327,10 +327,13 @@ def awaited(request: Request, expected: Data) -> tuple[Array, Array]:
     except BadAddress:
         raise request.fault("reads") from None
     wanted = np.asarray(bits_of(request.values(expected)))
-    return wanted, np.asarray(found == wanted)
+    if not request.op.attrs["at_least"]:
+        return wanted, np.asarray(found == wanted)
+    ahead: Array = np.asarray(found - wanted)
+    return wanted, ahead.view(f"i{request.element.itemsize}") >= 0
 
 
-def poll_ended(request: Request, met: Array) -> Data:
+def poll_ended(request: Request, met: Array, expected: Data) -> Data:
     """The result of a poll that has seen the expected value where `met`; it acquires there."""
     hit = met
     if request.where is not None:
@@ -339,12 +342,14 @@ def poll_ended(request: Request, met: Array) -> Data:
     races = request.task.machine.races
     if races is not None and met.any():
         seen = Request(request.task, request.op, Data(request.all), Data(hit))
-        _synchronise(seen, races, seen.touches(seen.heap.places(seen.access), "strong read"))
+        counts = seen.values(expected) if request.op.attrs["patience"] else None
+        _synchronise(seen, races, seen.touches(seen.heap.places(seen.access), "strong read"), counts)
     return Data(hit[()])
 
 
-def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
-    """Release and acquire of an atomic or a strong load or store, and the race check of its accesses."""
+def _synchronise(request: Request, races: Races, touches: list[Touch], counts: Array | None = None) -> None:
+    """Release and acquire of an atomic or a strong load or store, and the race check of its accesses. `counts`: how many
+    signals each access waits for."""
     op, task = request.op, request.task
     order, strong_read = op.attrs["order"], reads_strongly(op)
     acquires, releases = order in ("acquire", "acq_rel"), order in ("release", "acq_rel")
@@ -355,7 +360,7 @@ def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
     for touch in touches:
         place = touch.place.segment, _part(request.access.addresses, touch.place.which)
         if strong_read:
-            races.published.strong_read(touch, place[1], acquires)
+            races.published.strong_read(touch, place[1], acquires, _part(counts, touch.place.which))
         races.touch(touch)
         if releases:
             races.release(touch, place[1], replaces=not strong_read)

@@ -23,12 +23,26 @@ _HALF = np.int64(1 << REGION - 1)
 _PAGE = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """A signal pad: that of a rank, among so many. Its words are the signals that have come, by flag and by the rank that sends
+    them, and behind these the signals that have been waited for (`weft.views.symmetric`)."""
+
+    rank: int
+    ranks: int
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The flag of a word, and the rank that signals it."""
+        return divmod(index, self.ranks)
+
+
 @dataclass(slots=True)
 class Buffer:
     """A pointer argument. `data`: the storage as a one-dimensional uint8 array. `offset`: the byte that the pointer points to.
     `address_low`: the low 12 bits of the pointer's real address, which determine its alignment. `bounds`: the byte range
     `[first, end)` of the storage that belongs to the argument; None for all of it. `form`: message text about the strides of
-    an array that is not contiguous, which reports append. `owner`: gives None once the storage is free."""
+    an array that is not contiguous, which reports append. `owner`: gives None once the storage is free. `signals`: it is
+    the signal pad of a rank."""
 
     name: str
     data: np.ndarray[Any, np.dtype[np.uint8]]
@@ -37,6 +51,7 @@ class Buffer:
     bounds: tuple[int, int] | None = None
     form: str = ""
     owner: Callable[[], object] | None = None
+    signals: Pad | None = None
 
     @property
     def freed(self) -> bool:
@@ -147,18 +162,38 @@ class BadAddress(Exception):
     """Some address of an access is out of bounds or misaligned. The caller, which knows the operation, builds the report."""
 
 
+@dataclass(slots=True)
+class Changes:
+    """A count of the operations that changed memory."""
+
+    count: int = 0
+
+
 class Heap:
-    """All segments. `writes` counts operations that changed memory: a polling task need not poll again before it grows."""
+    """All segments. `home_of` gives the home of a segment that is the first of a launch over its storage, by default its start;
+    in a world the ranks' launches share `changes`."""
 
-    __slots__ = ("segments", "writes")
+    __slots__ = ("changes", "segments")
 
-    def __init__(self, segments: dict[int, Segment]) -> None:
+    def __init__(
+        self,
+        segments: dict[int, Segment],
+        home_of: Callable[[Segment], int] | None = None,
+        changes: Changes | None = None,
+    ) -> None:
         self.segments = segments
-        self.writes = 0
+        self.changes = Changes() if changes is None else changes
         homes: dict[tuple[int, int], int] = {}
         for segment in segments.values():
-            data = segment.buffer.data
-            segment.home = homes.setdefault((data.ctypes.data, data.size), segment.start)
+            key = segment.buffer.data.ctypes.data, segment.buffer.data.size
+            if key not in homes:
+                homes[key] = segment.start if home_of is None else home_of(segment)
+            segment.home = homes[key]
+
+    @property
+    def writes(self) -> int:
+        """Counts the operations that changed memory: a polling task need not poll again before it grows."""
+        return self.changes.count
 
     def segment_at(self, address: int) -> Segment | None:
         """The segment whose 16 TiB region contains an address, whether or not the address is in its storage."""
@@ -221,7 +256,7 @@ class Heap:
             if not place.segment.buffer.data.flags.writeable:
                 raise ReadOnlyStorage(place.segment)
             place.view[place.index] = bits if place.which is None else bits[place.which]
-            self.writes += 1
+            self.changes.count += 1
 
     def update(self, access: HeapAccess, change: Callable[[Array, Any], Array]) -> Array:
         """Read-modify-write of single elements in row-major order, serialised where addresses repeat. Returns the old bits.

@@ -417,4 +417,4 @@ def change(
     if handle.memory.name or handle.memory.space is not SHARED:
         # No task waits for a change of the compiler's scratch memory: a polling loop that only stages its value there does
         # not make progress, so such a write does not count as one.
-        task.machine.heap.writes += 1
+        task.machine.heap.changes.count += 1

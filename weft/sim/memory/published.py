@@ -17,16 +17,13 @@ from weft.layout import WARP_SIZE
 from weft.sim.machine.data import Array
 from weft.sim.memory.clocks import EVERY, Counts
 from weft.sim.memory.heap import Segment
+from weft.sim.memory.history import Address, History, Reach
 from weft.sim.memory.learned import Known, Learned, larger, later
 from weft.sim.memory.tracks import Actor, Touch
 from weft.sim.memory.warps import SEVERAL
 
 Touched: TypeAlias = tuple[Segment, Array]
 """Addresses in a segment."""
-Address: TypeAlias = "int | tuple[int, str]"
-"""An address, relative to the first segment over the storage; or the whole storage, for accesses with many addresses."""
-Reach: TypeAlias = "int | tuple[int, int] | None"
-"""The scope of a release: all programs (None), a cluster, or one block of a cluster."""
 SINGLE = 32
 """Up to this many addresses of an access are tracked one by one; a wider access counts as one of the whole array."""
 
@@ -58,44 +55,60 @@ def moment(task: Actor, copied: bool = False) -> Moment:
     )  # fmt: skip
 
 
+Fenced: TypeAlias = "tuple[Array | None, tuple[Reach, ...], Moment]"
+"""A fence of memory order: its threads (None: all), its scopes, and the clock of its task then."""
+
+
 class Published:
-    """By address and scope, the clock that releases there have published, and the task that released last."""
+    """What releases publish, and strong reads find, in a launch: by address and scope, in the launch's history. `rank`: the
+    rank of the launch in its world, if it has one."""
 
-    __slots__ = ("_fences", "_known", "_places", "_releasers", "_steering", "_tasks", "enabled")
+    __slots__ = ("_log", "_rank", "_steering", "_tasks", "enabled")
 
-    def __init__(self, steering: Steering, tasks: int) -> None:
+    def __init__(self, steering: Steering, tasks: int, log: History, rank: int | None = None) -> None:
         self._steering = steering
         self._tasks = tasks
-        # The length of the clocks: at least one more than the tasks that have started, so that the last count is always 0.
-        self._places = tasks + 1
-        self._known: dict[tuple[Address, Reach], Known] = {}
-        self._releasers: dict[tuple[Address, Reach], int] = {}
-        # By task, its last fences: their threads, scopes, and the task's clock then.
-        self._fences: dict[int, list[tuple[Array | None, tuple[Reach, ...], Moment]]] = {}
-        # Releases need not be recorded if no strong read of the kernel decides anything.
-        self.enabled = bool(steering.deciding)
+        self._log = log
+        self._rank = rank
+        # Releases need not be recorded if no strong read decides anything; those of a world may be read by other kernels.
+        self.enabled = bool(steering.deciding) or rank is not None
 
-    def strong_read(self, touch: Touch, addresses: Array, acquires: bool) -> None:
-        """A strong read of these addresses finds the clocks that are published there."""
+    def strong_read(self, touch: Touch, addresses: Array, acquires: bool, counts: Array | None = None) -> None:
+        """A strong read of these addresses finds the clocks that are published there.
+
+        `counts`: for waits on signals, how many signals each of them waits for. It finds what these many published: the next
+        one may have come already, but in another run it would not have."""
         task, op = touch.task, touch.op
         reader = self._steering.readers[op]
+        if counts is not None:
+            threads = _threads(touch, addresses)
+            wanted: list[int] = np.ravel(counts).tolist()
+            each = zip(_each(touch.place.segment, addresses), wanted, strict=True)
+            for number, (address, count) in enumerate(each):
+                who = None if threads is None else np.arange(task.threads) == threads[number]
+                for reach in self._reaches(task, op):
+                    sent = self._log.signals.get((address, reach), [])
+                    published: Known | None = sent[min(count, len(sent)) - 1] if count > 0 and sent else None
+                    task.clock.learned.see(reader, (address, reach, count), acquires, published, who)
+            return
         for address, threads in _consulted(touch, addresses).items():
             for reach in self._reaches(task, op):
                 key = address, reach
-                task.clock.learned.see(reader, key, acquires, self._known.get(key), threads)
+                task.clock.learned.see(reader, key, acquires, self._log.known.get(key), threads)
 
-    def release(self, touch: Touch, addresses: Array, replaces: bool, latest: int) -> None:
+    def release(self, touch: Touch, addresses: Array, replaces: bool) -> None:
         """A release at these addresses publishes the task's clock. An atomic continues the release sequences of earlier
         releases there, so it joins their clocks; a store `replaces` them (PTX ISA, memory consistency model, "Release and
-        Acquire Patterns"). `latest`: the highest task that has started."""
-        self._publish(touch, addresses, replaces, latest, moment(touch.task), self._reaches(touch.task, touch.op))
+        Acquire Patterns")."""
+        self._publish(touch, addresses, replaces, moment(touch.task), self._reaches(touch.task, touch.op))
 
     def _publish(
-        self, touch: Touch, addresses: Array, replaces: bool, latest: int, at: Moment, reaches: tuple[Reach, ...]
+        self, touch: Touch, addresses: Array, replaces: bool, at: Moment, reaches: tuple[Reach, ...]
     ) -> None:  # fmt: skip
         task, bits = touch.task, self._steering.told.get(touch.op, 0)
-        while max(latest + 1, task.number - task.slot + self._tasks) >= self._places:
-            self._places *= 2
+        if touch.place.segment.buffer.signals:
+            self._signal(touch, addresses, at, bits, reaches)
+            return
         places = _addresses(touch.place.segment, addresses, reading=False)
         threads = _threads(touch, addresses)
         # The entry for the whole storage gets the clock of all threads of the operation.
@@ -110,13 +123,25 @@ class Published:
         for address, known in made.items():
             for reach in reaches:
                 key = address, reach
-                before = None if replaces and isinstance(address, int) else self._known.get(key)
-                self._known[key] = later(before, known)
-                self._releasers[key] = task.number
+                before = None if replaces and isinstance(address, int) else self._log.known.get(key)
+                self._log.known[key] = later(before, known)
+                self._log.releasers[key] = task.number
+
+    def _signal(
+        self, touch: Touch, addresses: Array, at: Moment, bits: Bits, reaches: tuple[Reach, ...]
+    ) -> None:  # fmt: skip
+        """Signals: each is one release in the sequence of its address, and joins those before it."""
+        threads = _threads(touch, addresses)
+        for number, address in enumerate(_each(touch.place.segment, addresses)):
+            known = self._released(touch.task, at, bits, None if threads is None else int(threads[number]))
+            for reach in reaches:
+                sent = self._log.signals.setdefault((address, reach), [])
+                sent.append(later(sent[-1] if sent else None, known))
+            self._log.senders[address] = touch.task.pid, touch.op
 
     def _released(self, task: Actor, at: Moment, bits: Bits, thread: int | None) -> Known:
         """The clock that a task publishes, or one of its threads, as it was at a moment."""
-        now, first = np.zeros(self._places, np.int32), task.number - task.slot
+        now, first = np.zeros(self._log.room(), np.int32), task.number - task.slot
         learned = at.learned.everything(bits, thread)
         if learned is not None:
             now[: learned.counts.size] = learned.counts
@@ -139,7 +164,7 @@ class Published:
         before = None if learned is None else learned.fenced
         if not at.proxied and not at.own_proxied:
             return before
-        now, first = np.zeros(self._places, np.int32), task.number - task.slot
+        now, first = np.zeros(self._log.room(), np.int32), task.number - task.slot
         for slot in range(self._tasks):
             now[first + slot] = at.proxied.get(slot, 0)
         now[task.number] = max(now[task.number], at.own_proxied.get(EVERY, 0))
@@ -150,39 +175,46 @@ class Published:
         """A fence of memory order by these threads (None: all). Relaxed writes of theirs behind it publish the clock of now."""
         reaches = self._reaches(task, op)
         task.clock.learned.fence(threads, lambda key: isinstance(key, tuple) and key[1] in reaches)
-        kept = [each for each in self._fences.get(task.number, ()) if not _replaced(each, threads, reaches)]
-        self._fences[task.number] = [*kept, (threads, reaches, moment(task, copied=True))]
+        kept = [each for each in self._log.fences.get(task.number, ()) if not _replaced(each, threads, reaches)]
+        self._log.fences[task.number] = [*kept, (threads, reaches, moment(task, copied=True))]
 
-    def fenced_write(self, touch: Touch, addresses: Array, replaces: bool, latest: int) -> None:
+    def fenced_write(self, touch: Touch, addresses: Array, replaces: bool) -> None:
         """A relaxed write publishes the clock of the last fence of its thread that has a scope in common with it."""
-        for threads, reaches, at in self._fences.get(touch.task.number, ()):
+        for threads, reaches, at in self._log.fences.get(touch.task.number, ()):
             within = tuple(reach for reach in self._reaches(touch.task, touch.op) if reach in reaches)
             who = _threads(touch, addresses)
             if threads is None or (who is not None and threads[who].all()):
-                self._publish(touch, addresses, replaces, latest, at, within)
+                self._publish(touch, addresses, replaces, at, within)
 
     def overwrites(self, task: Actor, place: Touched) -> None:
         """A relaxed store ends other tasks' release sequences there: a read of its value acquires nothing from them."""
-        if not self._known:
+        if not self._log.known:
             return
         everywhere: list[Reach] = [None, task.program, (task.program, task.rank)]
+        everywhere += [("rank", rank) for rank in range(self._log.ranks)]
         for address in _addresses(*place, reading=False):
             for reach in everywhere:
-                if isinstance(address, int) and self._releasers.get((address, reach), task.number) != task.number:
-                    del self._known[address, reach], self._releasers[address, reach]
+                if isinstance(address, int) and self._log.releasers.get((address, reach), task.number) != task.number:
+                    del self._log.known[address, reach], self._log.releasers[address, reach]
 
     def _reaches(self, task: Actor, op: Op) -> tuple[Reach, ...]:
         """The scopes at which an operation releases or acquires, according to its `scope` attribute."""
-        scope, cluster = op.attrs["scope"], task.program
+        scope, cluster = scope_of(op), task.program
+        wide: tuple[Reach, ...] = (None,)
+        if self._rank is not None:
+            wide = (("rank", self._rank), None) if scope == "sys" else (("rank", self._rank),)
         if self._tasks == 1:
-            return () if scope in ("cta", "cluster") else (None,)
-        reaches: tuple[Reach, ...] = (cluster, task.rank), cluster, None
-        return reaches[: {"cta": 1, "cluster": 2}.get(scope, 3)]
+            return () if scope in ("cta", "cluster") else wide
+        narrow: tuple[Reach, ...] = (cluster, task.rank), cluster
+        return narrow[:1] if scope == "cta" else narrow if scope == "cluster" else (*narrow, *wide)
 
 
-def _replaced(
-    fence: tuple[Array | None, tuple[Reach, ...], Moment], threads: Array | None, reaches: tuple[Reach, ...]
-) -> bool:
+def scope_of(op: Op) -> str:
+    """The scope of a strong access or a fence. A volatile access is relaxed with the widest one (PTX ISA, "ld.volatile")."""
+    return "sys" if op.attrs.get("volatile") else op.attrs["scope"]
+
+
+def _replaced(fence: Fenced, threads: Array | None, reaches: tuple[Reach, ...]) -> bool:
     """True if a fence of these threads and scopes leaves nothing to an earlier one."""
     of, wider, _ = fence
     return set(wider) <= set(reaches) and (threads is None or (of is not None and not np.any(of & ~threads)))
@@ -215,5 +247,9 @@ def _addresses(segment: Segment, addresses: Array, reading: bool) -> list[Addres
     """The entries that an acquire consults (`reading`), or to which a release publishes."""
     if np.size(addresses) > SINGLE:
         return [(segment.home, "all")] if reading else [(segment.home, "all"), (segment.home, "wide")]
-    each = np.ravel(addresses + (segment.home - segment.start)).tolist()
-    return [(segment.home, "wide" if reading else "all"), *each]
+    return [(segment.home, "wide" if reading else "all"), *_each(segment, addresses)]
+
+
+def _each(segment: Segment, addresses: Array) -> list[int]:
+    """The addresses, relative to the first segment over their storage."""
+    return np.ravel(addresses + (segment.home - segment.start)).tolist()

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.analysis.steering import Steering
+from weft.analysis.steering import POLLS, Steering
 from weft.errors import Hazard, Row, fail, hazard
 from weft.ir.core import Op
 from weft.sim.machine.data import Array, arange, where
@@ -25,10 +25,10 @@ from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.report import Report
 from weft.sim.memory.clocks import EVERY
-from weft.sim.memory.events import EventMode
 from weft.sim.memory.heap import GlobalPlace, Heap, HeapAccess
+from weft.sim.memory.history import History
 from weft.sim.memory.launches import Dependence
-from weft.sim.memory.published import Published
+from weft.sim.memory.published import Published, scope_of
 from weft.sim.memory.tracks import (
     AGAINST,
     CHANNELS,
@@ -59,6 +59,8 @@ from weft.sim.memory.verdicts import (
 )  # fmt: skip
 from weft.sim.memory.warps import is_one, of_one_warp, several
 
+STRONG: tuple[Way, ...] = ("atomic", "strong read", "strong write")
+"""Strong accesses."""
 WRITTEN = ("write", "atomic", "other atomic")
 """The channels of writes."""
 UNSETTLED = np.iinfo(np.int32).max
@@ -71,14 +73,12 @@ class Races:
     """Checks and records all accesses of a launch to global memory."""
 
     __slots__ = (
-        "_advice", "_blocks", "_components", "_count", "_dependence", "_found", "_kinds", "_latest", "_names", "_of_block",
-        "_ops", "_owners", "_pids", "_positions", "_steering", "_tasks", "_tracks", "_unsettled", "_values", "heap",
-        "published",
+        "_advice", "_blocks", "_dependence", "_found", "_names", "_of_block", "_steering", "_tasks", "heap", "log", "published",
     )  # fmt: skip
 
     def __init__(
         self, heap: Heap, tasks: int, blocks: int, steering: Steering, names: Naming, found: Findings, report: Report,
-        dependence: Dependence,
+        dependence: Dependence, log: History, rank: int | None = None,
     ) -> None:  # fmt: skip
         self.heap = heap
         self._dependence = dependence
@@ -88,22 +88,8 @@ class Races:
         self._found = found
         self._advice = report
         self._steering = steering
-        # Tasks are numbered in the order in which programs start. The highest task number that has accessed memory:
-        self._latest = 0
-        self._tracks: dict[int, Tracks] = {}
-        # For each event: its task (numbered across the launch), its number in the task, the component and value that complete
-        # it, its operation, and the mode and whether it writes. Event 0 stands for no event.
-        self._pids: dict[int, tuple[int, int, int]] = {}
-        self._count = 1
-        self._owners = np.zeros(1024, np.int32)
-        self._positions = np.full(1024, -1, np.int32)
-        self._components = np.full(1024, PLAIN, np.int32)
-        self._values = np.zeros(1024, np.int32)
-        # By cluster, events of asynchronous copies whose completion no release has published yet.
-        self._unsettled: dict[int, list[int]] = {}
-        self._ops: list[Op | None] = [None]
-        self._kinds: list[tuple[EventMode, bool]] = [("generic", False)]
-        self.published = Published(steering, self._tasks)
+        self.log = log
+        self.published = Published(steering, self._tasks, log, rank)
 
     def touch(self, touch: Touch, bits: Array | None = None) -> None:
         """Check an access against earlier ones and record it. `bits`: the values about to be written. Raises GlobalRace, and
@@ -111,9 +97,9 @@ class Races:
         segment = touch.place.segment
         if self._dependence.before:
             self._dependence.check(touch, self._found)
-        tracks = self._tracks.get(segment.home)
+        tracks = self.log.tracks.get(segment.home)
         if tracks is None:
-            tracks = self._tracks[segment.home] = Tracks(segment, touch.itemsize)
+            tracks = self.log.tracks[segment.home] = Tracks(segment, touch.itemsize)
         if touch.way == "read" and touch.place.again is not None and tracks.only_read:
             touch.place = GlobalPlace(segment, touch.place.view, None, None, touch.place.again)
             tracks.later.append((touch, self._number(touch)))
@@ -125,6 +111,8 @@ class Races:
         for way in AGAINST[touch.way]:
             if way in tracks.channels:
                 self._check(touch, tracks.channels[way][index], way, bits)
+        if self.log.ranks and touch.way in STRONG:
+            self._check_ranks(touch, tracks, index)
         if touch.mode not in BY_THREADS:
             self._check_fence(touch, tracks, index)
         self._note(touch, tracks, index, self._number(touch))
@@ -138,7 +126,7 @@ class Races:
         if not bytes_in.size:
             return None
         low, high = int(bytes_in.min()), int(bytes_in.max()) + touch.itemsize
-        for tracks in self._tracks.values():
+        for tracks in self.log.tracks.values():
             data = tracks.segment.buffer.data
             start = data.ctypes.data
             if high <= start or start + data.size <= low or tracks.segment.buffer.freed:
@@ -154,7 +142,7 @@ class Races:
                     if met.any():
                         first = int(np.argmax(met))
                         number = int(notes[granules[first]].max()) >> THREAD_BITS
-                        op = self._ops[number]
+                        op = self.log.ops[number]
                         assert op is not None
                         return int(np.flatnonzero(inside)[first]), op, _way_of(op, channel)
         return None
@@ -168,24 +156,17 @@ class Races:
             self._note(touch, tracks, tracks.index(touch.place, touch.itemsize), number)
 
     def _number(self, touch: Touch) -> int:
-        number = self._count
-        if number == self._owners.size:
-            self._owners = np.append(self._owners, np.zeros(number, np.int32))
-            self._positions = np.append(self._positions, np.zeros(number, np.int32))
-            self._components = np.append(self._components, np.full(number, PLAIN, np.int32))
-            self._values = np.append(self._values, np.zeros(number, np.int32))
+        number = self.log.grow()
         task = touch.task
-        self._owners[number] = task.number
-        self._positions[number] = task.clock.tick()
+        self.log.owners[number] = task.number
+        self.log.positions[number] = task.clock.tick()
         if touch.component != PLAIN:
-            self._positions[number] = UNSETTLED
-            self._components[number], self._values[number] = touch.component, touch.value
-            self._unsettled.setdefault(task.program, []).append(number)
-        self._ops.append(touch.op)
-        self._kinds.append((touch.mode, touch.way in WRITES))
-        self._pids[task.program] = task.pid
-        self._latest = max(self._latest, task.number)
-        self._count += 1
+            self.log.positions[number] = UNSETTLED
+            self.log.components[number], self.log.values[number] = touch.component, touch.value
+            self.log.unsettled.setdefault(task.program, []).append(number)
+        self.log.ops.append(touch.op)
+        self.log.kinds.append((touch.mode, touch.way in WRITES))
+        self.log.pids[task.program] = task.pid
         return number
 
     def _note(self, touch: Touch, tracks: Tracks, index: Array, number: int) -> None:
@@ -214,7 +195,7 @@ class Races:
         if touch.way != "write" and touch.component == PLAIN and before.any():
             events = before >> THREAD_BITS
             known = max(task.clock.known.get(task.slot, 0), task.settled)
-            recent = (events != 0) & (self._owners[events] == task.number) & (self._positions[events] >= known)
+            recent = (events != 0) & (self.log.owners[events] == task.number) & (self.log.positions[events] >= known)
             note = where(recent & ((before ^ note) & THREADS != 0), _together(before, note, number), note)
         channel[index] = note
         lost = channel[index] != note
@@ -234,22 +215,21 @@ class Races:
         first, last = int(before.min()), int(before.max())
         if first == last:
             # One event (or none) made all of these accesses.
-            if first and self._owners[first >> THREAD_BITS] != touch.task.number:
+            if first and self.log.owners[first >> THREAD_BITS] != touch.task.number:
                 tracks.channel(others)[index] = first
             return
         events = before >> THREAD_BITS
-        theirs = (events != 0) & (self._owners[events] != touch.task.number)
+        theirs = (events != 0) & (self.log.owners[events] != touch.task.number)
         if np.any(theirs):
             tracks.channel(others)[index[theirs]] = before[theirs]
 
-    def _check(self, touch: Touch, notes: Array, way: str, bits: Array | None) -> None:
-        if not notes.size or not notes.any():
-            return
+    def _ordered(self, touch: Touch, notes: Array) -> tuple[Array, Array]:
+        """Mask of the events that happen before an access, and of those that are its program's own."""
         task = touch.task
         events = notes >> THREAD_BITS
-        owners, positions = self._owners[events], self._positions[events]
+        owners, positions = self.log.owners[events], self.log.positions[events]
         first = task.number - task.slot
-        own = (owners >= first) & (owners < first + self._tasks)
+        own = self._own(task, owners)
         if self._tasks == 1:
             known: Any = max(task.clock.known.get(task.slot, 0), task.settled)
         else:
@@ -259,12 +239,20 @@ class Races:
         threads = per_granule(touch.threads, touch, notes)
         decided = self._steering.decided.get(touch.op, 0)
         acquired = task.clock.learned.knows(owners, positions, notes & THREADS, threads, decided)
-        ordered = where(own, positions < known, acquired)
+        return where(own, positions < known, acquired), own
+
+    def _check(self, touch: Touch, notes: Array, way: str, bits: Array | None) -> None:
+        if not notes.size or not notes.any():
+            return
+        task = touch.task
+        events, threads = notes >> THREAD_BITS, per_granule(touch.threads, touch, notes)
+        owners, positions = self.log.owners[events], self.log.positions[events]
+        ordered, own = self._ordered(touch, notes)
         bad = ~(ordered | (events == 0))
         if not bad.any():
             return
         same = (owners == task.number) & ((notes & THREADS) == threads) & (threads != THREADS)
-        copies = self._components[events] != PLAIN
+        copies = self.log.components[events] != PLAIN
         pending = bad & copies
         bad = bad & ~same & ~copies
         if task.clock.warps and touch.each:
@@ -283,7 +271,7 @@ class Races:
         """Mask of the pending asynchronous copies that this access is not ordered after."""
         out = pending
         for number in np.unique(events[pending & own]).tolist():
-            component, value = int(self._components[number]), int(self._values[number])
+            component, value = int(self.log.components[number]), int(self.log.values[number])
             clock, here = task.clock, own & (events == number)
             if clock.known.get(component, 0) > value:
                 out = out & ~here
@@ -293,7 +281,7 @@ class Races:
 
     def _end(self, number: int) -> End:
         """When accesses like that of an event have ended."""
-        return GLOBAL_ORDERING.ends[self._kinds[number]]
+        return GLOBAL_ORDERING.ends[self.log.kinds[number]]
 
     def _check_fence(self, touch: Touch, tracks: Tracks, index: Array) -> None:
         """Report a TMA access to granules that threads wrote in this launch, or that TMA of another program did, if no proxy
@@ -305,15 +293,37 @@ class Races:
             events = notes >> THREAD_BITS
             if not events.any():
                 continue
-            own = self._owners[events] // self._tasks == touch.task.number // self._tasks
-            bad = (events != 0) & ((self._components[events] == PLAIN) | ~own) & ~self._fenced(touch, notes, own)
+            own = self._own(touch.task, self.log.owners[events])
+            bad = (events != 0) & ((self.log.components[events] == PLAIN) | ~own) & ~self._fenced(touch, notes, own)
             if bad.any():
                 self._report(hazard.GLOBAL_FENCE, touch, way, bad, notes)
+
+    def _check_ranks(self, touch: Touch, tracks: Tracks, index: Array) -> None:
+        """Strong accesses of two ranks conflict if the scope of one does not include the other rank, and if one overwrites a
+        value that another rank waits for. Raises RankScope, SignalReused."""
+        rank, scope = _rank_of(touch.task.pid), scope_of(touch.op)
+        for way in ("atomic", OTHERS["atomic"], "strong read", OTHERS["strong read"]):
+            if way not in tracks.channels or not (touch.way in WRITES or way in WRITTEN):
+                continue
+            notes = tracks.channels[way][index]
+            if not notes.any():
+                continue
+            ordered, _ = self._ordered(touch, notes)
+            numbers: list[int] = np.unique(notes[~ordered] >> THREAD_BITS).tolist()
+            for number in numbers:
+                op = self.log.ops[number]
+                if op is None or _rank_of(self._program(number)) == rank:
+                    continue
+                bad = ~ordered & (notes >> THREAD_BITS == number)
+                if scope != "sys" or scope_of(op) != "sys":
+                    self._report(hazard.RANK_SCOPE, touch, way, bad, notes)
+                elif touch.way in WRITES and op.kind in POLLS and not op.attrs["at_least"]:
+                    self._report(hazard.SIGNAL_REUSED, touch, way, bad, notes)
 
     def _fenced(self, touch: Touch, notes: Array, own: Array) -> Array:
         """Mask of the events that a proxy fence has followed, as far as the thread that starts an access knows."""
         task, clock, events, threads = touch.task, touch.task.clock, notes >> THREAD_BITS, notes & THREADS
-        owners, positions = self._owners[events], self._positions[events]
+        owners, positions = self.log.owners[events], self.log.positions[events]
         slots = where(own, owners - (task.number - task.slot), 0)
         counts = np.array([clock.proxied.get(slot, 0) for slot in range(self._tasks)])
         counts[task.slot] = max(counts[task.slot], clock.own_proxied.get(EVERY, 0))
@@ -332,7 +342,7 @@ class Races:
         if (
             way == touch.way == "write"
             and bits is not None
-            and not np.any(self._components[notes[bad] >> THREAD_BITS] != PLAIN)
+            and not np.any(self.log.components[notes[bad] >> THREAD_BITS] != PLAIN)
         ):
             each = bad.size // np.size(touch.place.index)
             changed: Array = np.ravel(touch.place.view[touch.place.index] != bits)
@@ -349,13 +359,22 @@ class Races:
 
     def _rule(self, touch: Touch, number: int, own: bool) -> Row:
         """The hazard of an access after an event that nothing orders before it."""
-        same_block = int(self._owners[number]) // self._of_block == touch.task.number // self._of_block
+        slot = int(self.log.owners[number]) - (touch.task.number - touch.task.slot)
+        same_block = own and slot // self._of_block == touch.task.slot // self._of_block
         learned = touch.task.clock.learned.world is not None
-        return unordered(GLOBAL_ORDERING, self._end(number), touch.way in WRITES, own, same_block, learned)
+        found = unordered(GLOBAL_ORDERING, self._end(number), touch.way in WRITES, own, same_block, learned)
+        if found is not GLOBAL_ORDERING.programs or _rank_of(self._program(number)) == _rank_of(touch.task.pid):
+            return found
+        return hazard.RANK_WRITE if touch.way in WRITES else hazard.RANK_READ
 
     def _program(self, number: int) -> tuple[int, int, int]:
         """The program of an event."""
-        return self._pids[int(self._owners[number]) // self._tasks]
+        return self.log.pids[self.log.of_task[int(self.log.owners[number])]]
+
+    def _own(self, task: Actor, owners: Any) -> Any:
+        """Mask of the tasks, given by number, that belong to the program of this one."""
+        first = task.number - task.slot
+        return (owners >= first) & (owners < first + self._tasks)
 
     def _partition(self, slot: int) -> str:
         """The name of a program's task in reports."""
@@ -365,7 +384,7 @@ class Races:
         """Report a hazard at the first bad granule of an access."""
         flat = int(np.argmax(bad))
         number = int(notes.ravel()[flat]) >> THREAD_BITS
-        task, op, owner = touch.task, self._ops[number], int(self._owners[number])
+        task, op, owner = touch.task, self.log.ops[number], int(self.log.owners[number])
         assert op is not None
         key = entry, op, touch.op
         if self._found.known(*key):
@@ -373,18 +392,19 @@ class Races:
         name, index = element_at(touch.place, touch.itemsize, flat // (bad.size // np.size(touch.place.index)))
         verb, _ = VERBS[touch.way]
         before = VERBS[_way_of(op, way)][1]
-        program, slot = self._program(number), owner % self._tasks
-        own = owner // self._tasks == task.number // self._tasks
+        program, slot = self._program(number), owner - (task.number - task.slot)
+        own = bool(self._own(task, owner))
         if own:
             names = self._partition(slot), self._partition(task.slot)
         else:
-            names = f"program {program}", f"program {task.pid}"
+            names = _who(program), _who(task.pid)
         label = f"{names[0]} {before} it here"
         fields: dict[str, Any] = {
             "program": task.pid, "access": verb, "name": name, "index": index, "before": before, "partition": names[0],
             "block": task.rank, "other": slot // self._of_block if own else program,
-            "unordered": self._unordered(touch),
-            "wait": WAIT_FOR_LOAD if self._kinds[number][0] == "load" else wait_for_copy(touch.op, self._names),
+            "unordered": self._unordered(touch), "who": _who(task.pid), "whom": _who(program),
+            "scope": scope_of(touch.op) if "scope" in touch.op.attrs else "", "other_scope": op.attrs.get("scope", ""),
+            "wait": WAIT_FOR_LOAD if self.log.kinds[number][0] == "load" else wait_for_copy(touch.op, self._names),
         }  # fmt: skip
         if entry is hazard.GLOBAL_THREADS and touch.each:
             entry, names = hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
@@ -422,13 +442,13 @@ class Races:
     def _in_warps(self, touch: Touch, bad: Array, notes: Array) -> bool:
         """True if all conflicts of an access are between threads of the same task and warp."""
         threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))[bad]
-        own = self._owners[notes[bad] >> THREAD_BITS] == touch.task.number
+        own = self.log.owners[notes[bad] >> THREAD_BITS] == touch.task.number
         return bool(np.all(own & of_one_warp(notes[bad] & THREADS, threads)))
 
     def last_writer(self, access: HeapAccess) -> tuple[tuple[int, int, int], Op] | None:
         """The program and the operation of the last strong write to these addresses."""
         number = max(self._strong_writes(access), default=0)
-        op = self._ops[number]
+        op = self.log.ops[number]
         return None if op is None else (self._program(number), op)
 
     def writer_since(
@@ -437,7 +457,7 @@ class Races:
         """The last strong write to these addresses by a program other than the task's that started as number `since` or later:
         its program, the operation, and the element."""
         for number in sorted(self._strong_writes(access), reverse=True):
-            program, op = int(self._owners[number]) // self._tasks, self._ops[number]
+            program, op = self.log.of_task[int(self.log.owners[number])], self.log.ops[number]
             if program >= since and program != task.program and op is not None:
                 place = self.heap.places(access)[0]
                 return self._program(number), op, *element_at(place, access.itemsize, 0)
@@ -447,7 +467,7 @@ class Races:
         """The numbers of the last strong writes to addresses, and of those before them by other tasks."""
         found: set[int] = set()
         for place in self.heap.places(access):
-            tracks = self._tracks.get(place.segment.home)
+            tracks = self.log.tracks.get(place.segment.home)
             if tracks is None:
                 continue
             index = tracks.index(place, access.itemsize)
@@ -470,13 +490,13 @@ class Races:
         """A release at these addresses. `replaces`: it is a store, which ends the release sequences of earlier releases there
         (an atomic continues them)."""
         if self.published.enabled:
-            self.published.release(touch, addresses, replaces, max(self._latest, touch.task.number))
+            self.published.release(touch, addresses, replaces)
             self._settle(touch.task, touch.each)
 
     def fenced_write(self, touch: Touch, addresses: Array, replaces: bool) -> None:
         """A relaxed write at these addresses, which a fence before it makes a release."""
         if self.published.enabled:
-            self.published.fenced_write(touch, addresses, replaces, max(self._latest, touch.task.number))
+            self.published.fenced_write(touch, addresses, replaces)
 
     def fence(self, task: Actor, op: Op, threads: Array | None, each: bool) -> None:
         """A fence of memory order by these threads (None: all). `each`: the code is written per thread."""
@@ -493,21 +513,32 @@ class Races:
         """A release also publishes the completion of the copies that the task knows to be complete. From now on such a copy is
         an event of this task. `each`: the code is written per thread, so a completion that not all threads know by a barrier
         is published by each thread for itself."""
-        for tracks in self._tracks.values():
+        for tracks in self.log.tracks.values():
             self._catch_up(tracks)
         cluster, clock = task.program, task.clock
         still: list[int] = []
-        for number in self._unsettled.get(cluster, ()):
-            component, value = int(self._components[number]), int(self._values[number])
+        for number in self.log.unsettled.get(cluster, ()):
+            component, value = int(self.log.components[number]), int(self.log.values[number])
             done = max(clock.known.get(component, 0), clock.each.get(component, 0))
             # Code for tiles has a barrier before a release, which therefore covers what the elected thread has waited for.
             if max(done, 0 if each else clock.elected.get(component, 0)) > value:
                 met = each and clock.known.get(component, 0) > value
                 last = clock.known.get(task.slot, 0) if met else clock.position
-                self._owners[number], self._positions[number] = task.number, last - 1
+                self.log.owners[number], self.log.positions[number] = task.number, last - 1
             else:
                 still.append(number)
-        self._unsettled[cluster] = still
+        self.log.unsettled[cluster] = still
+
+
+def _rank_of(pid: tuple[int, int, int]) -> int | None:
+    """The rank of a program of a world; None for others."""
+    return getattr(pid, "rank", None)
+
+
+def _who(pid: tuple[int, int, int]) -> str:
+    """A program in message text, or the host function of a rank, which stands in place of one."""
+    text = str(pid)
+    return f"program {text}" if text.startswith("(") else text
 
 
 def _way_of(op: Op, channel: str) -> Way:

@@ -46,7 +46,7 @@ def _atomic_cas(task: Task, op: Op, ptr: Data, compare: Data, value: Data) -> Da
 
 
 @rule(memory.poll)
-def _poll(task: Task, op: Op, ptr: Data, expected: Data, timeout: Data | None) -> Run:
+def _poll(task: Task, op: Op, ptr: Data, expected: Data, timeout: Data | None, *_: Data) -> Run:
     return (yield from _polled(task, op, _stretched(ptr, expected), expected, None, timeout))
 
 
@@ -66,10 +66,11 @@ def _polled(task: Task, op: Op, ptr: Data, expected: Data, mask: Data | None, ti
         if wait.expired:
             break
         met = met | access.awaited(request, expected)[1]
-    result = access.poll_ended(request, met)
+    result = access.poll_ended(request, met, expected)
     if timeout is None and machine.races is not None:
         task.clock.learned.decided(1 << machine.steering.readers[op])
-    late.advise(task, op, since if met.any() else None)
+    if machine.member is None:
+        late.advise(task, op, since if met.any() else None)
     if machine.overtakes():
         yield Overtaken(op.loc)
     return (result,)
@@ -136,5 +137,5 @@ def _atomic_cas_regs(task: Task, op: Op, ptr: Data, compare: Data, value: Data, 
 
 
 @rule(memory.poll_regs)
-def _poll_regs(task: Task, op: Op, ptr: Data, expected: Data, mask: Data | None, timeout: Data | None) -> Run:
+def _poll_regs(task: Task, op: Op, ptr: Data, expected: Data, mask: Data | None, timeout: Data | None, *_: Data) -> Run:
     return (yield from _polled(task, op, ptr, expected, mask, timeout))

@@ -460,7 +460,7 @@ def combine(
         old[turn] = before = cells[at[turn]]
         cells[at[turn]] = change(before, new[turn])
     store.written(handle.memory, place.area.where)
-    task.machine.heap.writes += 1
+    task.machine.heap.changes.count += 1
     if active is None:
         return Data(old.reshape(out.shape), undefined)
     out[active] = old

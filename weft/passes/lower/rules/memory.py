@@ -172,18 +172,19 @@ def poll(lo: Lowering, op: Op) -> None:
     """One thread polls each element; the others wait for it at a barrier, behind which all may act on what was acquired.
 
     Without a timeout the result is known. If the operands of a scalar poll diverge, each thread polls for itself."""
-    ptr, expected, timeout = op.operands
+    ptr, expected, timeout, *details = op.operands
     assert ptr is not None
     scalar = isinstance(ptr.type, ScalarType)
     registers = (0,) if scalar else owned(linear_of(ptr))
     # As a scalar load, a poll is executed in every block of a cluster.
     owner = _scalar_owner(lo, op) if scalar else lo.owns(linear_of(ptr))
-    arrays = [
-        lo.array(lo.picked(form, registers)) for v in (ptr, expected) if (form := operand_form(lo, v)) is not None
-    ]
+    arrays, told = (
+        [lo.array(lo.picked(form, registers)) for v in values if (form := operand_form(lo, v)) is not None]
+        for values in ((ptr, expected), details)
+    )
     on = None if owner is None else lo.emit(regs.splat, owner, count=len(registers))
     until = None if timeout is None else lo.scalar(timeout)
-    met: Value = lo.emit(memory.poll_regs, *arrays, on, until, name=op.result.name, **op.attrs)
+    met: Value = lo.emit(memory.poll_regs, *arrays, on, until, *told, name=op.result.name, **op.attrs)
     apart = scalar and owner is None
     if timeout is not None:
         used = op.result in lo.used and not apart

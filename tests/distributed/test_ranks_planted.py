@@ -1,0 +1,35 @@
+"""Each planted bug between ranks is reported under its code, in both stages and whichever rank is delayed; its repaired twin
+runs clean."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import weft
+from tests.distributed.planted import PLANTED, Planted
+from tests.distributed.worlds import world
+from weft.errors import Hazard
+
+WAYS = [(0, "tile"), (1, "tile"), (5, "lowered")]
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=str)
+@pytest.mark.parametrize(("seed", "of"), WAYS)
+def test_a_bug_between_ranks_is_reported(bug: Planted, seed: int, of: str):
+    with weft.simulate(target="sm_90a"), pytest.raises(Hazard) as caught:
+        world(partial(bug.host, fixed=False), bug.ranks, seed, of)
+    found = caught.value
+    assert found.code in bug.codes, found
+    assert found.fix
+    assert "rank" in found.message or any("rank" in label for label, _ in found.related), found
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=str)
+@pytest.mark.parametrize(("seed", "of"), WAYS)
+def test_its_repaired_twin_is_correct(bug: Planted, seed: int, of: str):
+    with weft.simulate(target="sm_90a"):
+        for out, wanted in world(partial(bug.host, fixed=True), bug.ranks, seed, of):
+            np.testing.assert_array_equal(out, np.full_like(out, wanted))

@@ -1,0 +1,171 @@
+"""Mistakes with symmetric tensors, ranks and signals, in kernels and on the host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.distributed.worlds import EACH
+from weft import language as gl
+from weft.distributed import of_torch
+from weft.errors import CompilationError, Deadlock, LaunchError, UserError
+
+
+def caught(on: Any, ranks: int = 2) -> UserError:
+    with pytest.raises(UserError) as found:
+        weft.distributed.simulate(on, ranks=ranks)
+    assert found.value.fix
+    return found.value
+
+
+@weft.jit
+def wrong(x: gl.symmetric, y, CASE: gl.constexpr, EACH: gl.constexpr):
+    if CASE == "pointer":
+        gl.signal(y, 0)
+    elif CASE == "rank":
+        gl.store(x.peer(2), 1.0)
+    elif CASE == "rank of a signal":
+        gl.signal(x, -1)
+    elif CASE == "type":
+        gl.wait_signal(x, 0.5)
+    elif CASE == "flag":
+        gl.signal(x, 0, 4096)
+    elif CASE == "flag type":
+        gl.signal(x, 0, y)
+    elif CASE == "timeout":
+        gl.wait_signal(x, 0, timeout_ns=0)
+    elif CASE == "multicast":
+        gl.store(x.multicast, 1.0)
+    elif CASE == "run-time rank":
+        gl.store(x.peer(x.rank + 2), 1.0)
+    else:
+        gl.signal(x, 0, gl.arange(0, 32, EACH) + 4090)
+
+
+MISTAKES = [
+    ("pointer", "ranks-symmetric-needed", "gl.signal needs a symmetric tensor"),
+    ("rank", "ranks-no-rank", "x.peer got rank 2, and the group has 2 ranks"),
+    ("rank of a signal", "ranks-no-rank", "got rank -1"),
+    ("type", "ranks-rank-type", "the constant 0.5"),
+    ("flag", "ranks-flag", "4096"),
+    ("flag type", "ranks-flag", "has 4096 of them"),
+    ("timeout", "ranks-timeout", "got 0"),
+    ("multicast", "ranks-no-multicast", "x has no multicast address"),
+]
+
+
+@pytest.mark.parametrize(("case", "code", "words"), MISTAKES)
+def test_a_mistake_in_a_kernel(case: str, code: str, words: str):
+    def on(rank: int):
+        wrong[1](weft.Symmetric(weft.distributed.empty(4, np.float32)), np.zeros(4, np.float32), case, EACH)
+
+    error = caught(on)
+    assert isinstance(error, CompilationError)
+    assert error.code == code
+    assert words in error.message
+    assert error.loc is not None
+
+
+@pytest.mark.parametrize(
+    ("case", "words"), [("run-time rank", "the group has ranks 0 to 1"), ("run-time flag", "flags 0 to 4095")]
+)
+def test_a_number_that_is_none_at_run_time(case: str, words: str):
+    def on(rank: int):
+        wrong[1](weft.Symmetric(weft.distributed.empty(4, np.float32)), np.zeros(4, np.float32), case, EACH)
+
+    error = caught(on)
+    assert error.code == "hazard-assertion"
+    assert words in error.message
+    assert "of rank" in error.message
+
+
+@weft.jit
+def waits(x: gl.symmetric):
+    gl.wait_signal(x, 1 - x.rank, gl.program_id(0))
+
+
+def test_a_deadlock_says_who_waits_for_whom():
+    def on(rank: int):
+        waits[2](weft.Symmetric(weft.distributed.empty(4, np.float32)))
+
+    error = caught(on)
+    assert isinstance(error, Deadlock)
+    assert "4 programs of 2 ranks" in error.message
+    labels = [label for label, _ in error.related]
+    assert "program (0, 0, 0) of rank 0 waits for signal 1 of rank 1 on flag 0, which has sent 0" in labels[0]
+    assert "of rank 1 waits for signal 1 of rank 0 on flag" in labels[1]
+    assert "let rank 1 call gl.signal() for rank 0 on flag 0" in error.fix
+
+
+def test_a_deadlock_names_ranks_that_have_returned():
+    def on(rank: int):
+        if rank == 0:
+            waits[1](weft.Symmetric(weft.distributed.empty(4, np.float32)))
+
+    assert "rank 1 has returned" in caught(on).message
+
+
+def test_a_launch_whose_programs_do_not_fit():
+    def on(rank: int):
+        with weft.simulate(max_resident=3):
+            waits[4](weft.Symmetric(weft.distributed.empty(4, np.float32)))
+
+    error = caught(on)
+    assert error.code == "launch-programs-wait"
+    assert "of its 4 programs only 3 fit" in error.message
+
+
+def test_a_plain_array():
+    error = caught(lambda rank: weft.Symmetric(np.zeros(4)))
+    assert error.code == "ranks-plain-tensor"
+    assert "weft.distributed.empty" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda: weft.Symmetric(np.zeros(4)), "weft.Symmetric"),
+        (lambda: weft.distributed.empty(4, np.float32), "weft.distributed.empty"),
+        (weft.distributed.barrier, "weft.distributed.barrier"),
+    ],
+)
+def test_outside_of_a_world(call: Any, what: str):
+    with pytest.raises(LaunchError, match=what) as found:
+        call()
+    assert found.value.code == "ranks-outside"
+
+
+def test_ranks_that_allocate_differently():
+    error = caught(lambda rank: weft.distributed.empty(4 + rank, np.float32))
+    assert error.code == "ranks-different"
+    assert "rank 1 allocates float32 (5,)" in error.message
+
+
+@pytest.mark.parametrize("options", [{"ranks": 0}, {"ranks": 65}, {"ranks": "two"}, {"seed": 0.5}])
+def test_options_of_a_world(options: dict[str, Any]):
+    with pytest.raises(LaunchError) as found:
+        weft.distributed.simulate(lambda rank: None, **options)
+    assert found.value.code == "ranks-option"
+
+
+def test_an_error_of_a_host_function_ends_all_ranks():
+    def on(rank: int):
+        if rank == 1:
+            raise ZeroDivisionError("one")
+        waits[1](weft.Symmetric(weft.distributed.empty(4, np.float32)))
+
+    with pytest.raises(ZeroDivisionError, match="one"):
+        weft.distributed.simulate(on)
+
+
+def test_a_peer_without_access(monkeypatch: pytest.MonkeyPatch):
+    handle = SimpleNamespace(rank=0, buffer_ptrs=[1 << 20, 0], world_size=2)
+    monkeypatch.setattr(of_torch, "_handle", lambda owner, name: handle)
+    with pytest.raises(LaunchError) as found:
+        of_torch.TorchGroup(0, 2, "all", "cuda:0").peers(SimpleNamespace(data_ptr=lambda: (1 << 20) + 64), 0)
+    assert found.value.code == "ranks-no-peer-access"
+    assert "rank 1 cannot be reached from rank 0" in found.value.message

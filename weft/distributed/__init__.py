@@ -1,0 +1,17 @@
+"""Several GPUs: symmetric tensors as kernel arguments, and the simulation of all ranks of a group.
+
+    def on(rank):
+        x = weft.distributed.empty(1024, np.float32)
+        x[:] = rank
+        kernel[1](weft.Symmetric(x))
+
+    weft.distributed.simulate(on, ranks=4)
+
+On GPUs, symmetric memory is PyTorch's (`torch.distributed._symmetric_memory`). This package contains no kernels; those are in
+`weft.kernels.distributed`.
+"""
+
+from weft.distributed.simulated import barrier, empty, simulate
+from weft.distributed.symmetric import Symmetric
+
+__all__ = ["Symmetric", "barrier", "empty", "simulate"]

@@ -1,0 +1,110 @@
+"""Groups of ranks on GPUs: PyTorch's symmetric memory, and weft's signal pads in it.
+
+PyTorch's own signal pads belong to its kernels, which expect them to be zero between two of them, so weft allocates pads of its
+own: one per group and device, zeroed once, before the first kernel. What PyTorch offers here is alpha
+(`torch.distributed._symmetric_memory`); this file is all that weft knows of it: `empty`, `rendezvous`, and the handle's `rank`,
+`world_size`, `buffer_ptrs`, `multicast_ptr` and `barrier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from weft.errors import distributed as errors
+from weft.errors import fail
+from weft.locks import Lock
+from weft.views.symmetric import pad_words
+
+_pads: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
+"""By group and device: the pad of this rank, which must stay allocated, and the addresses of all."""
+_lock = Lock()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TorchGroup:
+    """A process group of PyTorch, as one of its ranks sees it."""
+
+    rank: int
+    size: int
+    name: str
+    device: Any
+
+    def peers(self, owner: Any, skip: int) -> Sequence[int]:
+        """The address `skip` bytes after the start of a symmetric tensor, on each rank. Raises ranks-no-peer-access."""
+        return _addresses(_handle(owner, self.name), owner.data_ptr() + skip)
+
+    def pads(self) -> Sequence[int]:
+        """The address of the signal pad of each rank; allocates the pads at the first call, on all ranks."""
+        key = self.name, str(self.device)
+        with _lock:
+            if key not in _pads:
+                _pads[key] = _allocated(self.name, self.size, self.device)
+            return _pads[key][1]
+
+    def multicast(self, owner: Any, skip: int) -> int:
+        """The multicast address of the same place; 0 if there is none."""
+        handle = _handle(owner, self.name)
+        first = int(getattr(handle, "multicast_ptr", 0) or 0)
+        return first and first + owner.data_ptr() + skip - int(handle.buffer_ptrs[handle.rank])
+
+
+def group_of(owner: Any, group: Any) -> TorchGroup:
+    """The group of a symmetric tensor: a process group, its name, or None for all ranks. Collective at the first call for a
+    tensor. Raises LaunchError (ranks-plain-tensor)."""
+    name = _name(group)
+    handle = _handle(owner, name)
+    return TorchGroup(int(handle.rank), int(handle.world_size), name, owner.device)
+
+
+_SYMMETRIC = "torch.distributed._symmetric_memory"
+
+
+def _module(name: str) -> Any:
+    """A module of PyTorch, which the tensor comes from, so that it is installed."""
+    return import_module(name)
+
+
+def _name(group: Any) -> str:
+    if isinstance(group, str):
+        return group
+    if group is None:
+        group = _module("torch.distributed").group.WORLD
+    return str(getattr(group, "group_name", group))
+
+
+def _handle(owner: Any, name: str) -> Any:
+    """PyTorch's handle of a symmetric tensor, which it keeps. Raises LaunchError (ranks-plain-tensor)."""
+    try:
+        handle = _module(_SYMMETRIC).rendezvous(owner, name)
+    except (RuntimeError, ValueError) as error:
+        instead = (
+            "allocate it with torch.distributed._symmetric_memory.empty(shape, dtype=..., device='cuda'), on every rank of the "
+            "group, or copy it into such a tensor"
+        )
+        reason = str(error).partition("\n")[0] or repr(error)
+        got = f"one that PyTorch cannot share between the ranks ({reason})"
+        raise fail(errors.PLAIN, got=got, instead=instead) from error
+    return handle
+
+
+def _addresses(handle: Any, own: int) -> tuple[int, ...]:
+    """The addresses, on each rank, of what is at an own address: pools hold several tensors, at equal distances from their
+    starts. Raises LaunchError (ranks-no-peer-access)."""
+    starts = [int(pointer) for pointer in handle.buffer_ptrs]
+    for rank, start in enumerate(starts):
+        if not start:
+            raise fail(errors.NO_PEER, rank=rank, own=int(handle.rank))
+    distance = own - starts[int(handle.rank)]
+    return tuple(start + distance for start in starts)
+
+
+def _allocated(name: str, size: int, device: Any) -> tuple[Any, tuple[int, ...]]:
+    """A zeroed pad on every rank. The barrier comes last: no rank may signal a pad that another one still zeroes."""
+    pad = _module(_SYMMETRIC).empty(pad_words(size), dtype=_module("torch").int32, device=device)
+    pad.zero_()
+    handle = _handle(pad, name)
+    handle.barrier()
+    return pad, _addresses(handle, pad.data_ptr())

@@ -1,0 +1,218 @@
+"""A group of ranks in the simulator: one host function for each, whose launches run side by side."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from weft import simulation
+from weft.errors import distributed as errors
+from weft.errors import fail
+from weft.loading import load_module
+from weft.plain import whole
+from weft.runtime.arguments import HostBuffer, host_buffer
+from weft.scoped import Scoped
+from weft.views.symmetric import pad_words
+
+T = TypeVar("T")
+MOST_RANKS = 64
+"""A simulated world has at most this many ranks, each of them a thread of Python."""
+
+
+class Simulated:
+    """The group of a simulated world, as one rank sees it."""
+
+    __slots__ = ("_allocations", "_world", "rank")
+
+    def __init__(self, world: _World, rank: int) -> None:
+        self._world = world
+        self.rank = rank
+        self._allocations = 0
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self._world.size
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The next symmetric array of this rank."""
+        number = self._allocations
+        self._allocations += 1
+        return self._world.array(number, self.rank, shape, np.dtype(dtype))
+
+    def peers(self, owner: Any, skip: int) -> Sequence[HostBuffer]:
+        """The memory of a symmetric array on each rank."""
+        own, arrays = host_buffer(owner), self._arrays(owner)
+        assert arrays is not None
+        return [
+            _moved(own, arrays[self.rank], each, skip, f".peer({rank})") for rank, each in enumerate(arrays)
+        ]  # fmt: skip
+
+    def pads(self) -> Sequence[HostBuffer]:
+        """The signal pads."""
+        found: list[HostBuffer] = []
+        for rank, pad in enumerate(self._world.pads):
+            found.append(replace(host_buffer(pad), label=f"the signals of rank {rank}", pad=(rank, self.size)))
+        return found
+
+    def multicast(self, owner: Any, skip: int) -> int:
+        """The simulator has no multicast addresses."""
+        return 0
+
+    def has(self, owner: Any) -> bool:
+        """Whether an array is symmetric memory of this rank."""
+        return self._arrays(owner) is not None
+
+    def _arrays(self, owner: Any) -> Sequence[Any] | None:
+        at = host_buffer(owner).pointer
+        for arrays in self._world.allocations:
+            first = arrays[self.rank].ctypes.data
+            if first <= at < first + max(arrays[self.rank].nbytes, 1):
+                return arrays
+        return None
+
+
+def _moved(own: HostBuffer, base: Any, other: Any, skip: int, label: str) -> HostBuffer:
+    """The memory of another rank at the place of the own one."""
+    distance = other.ctypes.data - base.ctypes.data
+    return replace(
+        own, pointer=own.pointer + distance + skip, address=own.address + distance, low=own.low + distance,
+        high=own.high + distance, keepalive=other, form="", label=label,
+    )  # fmt: skip
+
+
+_current: Scoped[Simulated | None] = Scoped("weft.distributed.simulated")
+
+
+def group_of(owner: Any) -> Simulated:
+    """The group of a host array. Raises LaunchError: ranks-outside, ranks-plain-tensor."""
+    group = _current.innermost(None)
+    if group is None:
+        raise fail(errors.OUTSIDE, what="weft.Symmetric")
+    if not group.has(owner):
+        instead = "allocate it with weft.distributed.empty(shape, dtype), on every rank"
+        raise fail(errors.PLAIN, got="an array that only this rank has", instead=instead)
+    return group
+
+
+def empty(shape: int | Sequence[int], dtype: Any) -> Any:
+    """A symmetric array in `weft.distributed.simulate`: every rank gets one of its own, to be passed as `weft.Symmetric(x)`.
+
+    All ranks call it in the same order, with the same shape and dtype. The host function may read and write the array between
+    launches: what it writes precedes the rank's next launch, and orders nothing on other ranks. Zeros at first, which no
+    program should rely on. Raises LaunchError: ranks-outside, ranks-different."""
+    group = _current.innermost(None)
+    if group is None:
+        raise fail(errors.OUTSIDE, what="weft.distributed.empty")
+    sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+    return group.empty(sizes, dtype)
+
+
+def barrier() -> None:
+    """Wait for all ranks of `weft.distributed.simulate`: what each has launched and written before precedes what any rank does
+    afterwards. On GPUs this is a barrier of the process group behind a synchronisation of the device. Raises LaunchError
+    (ranks-outside), Deadlock if a rank never calls it."""
+    group = _current.innermost(None)
+    if group is None:
+        raise fail(errors.OUTSIDE, what="weft.distributed.barrier")
+    cast("Any", simulation.member()).barrier()
+
+
+@dataclass(slots=True, eq=False)
+class _World:
+    """What the ranks of a simulated world have in common: symmetric arrays by allocation, and the signal pads."""
+
+    size: int
+    world: Any
+    allocations: list[Sequence[Any]]
+    pads: Sequence[Any]
+
+    def array(self, number: int, rank: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The array of a rank in a collective allocation. Raises LaunchError (ranks-different)."""
+        if number == len(self.allocations):
+            self.allocations.append(_arrays(self.size, shape, dtype))
+            self.world.share(self.allocations[number])
+        made = self.allocations[number]
+        if (made[rank].shape, made[rank].dtype) != (shape, dtype):
+            one = f"an earlier rank allocated {made[rank].dtype} {made[rank].shape}"
+            what = f"their symmetric array number {number}"
+            raise fail(errors.DIFFERENT, what=what, one=one, other=f"rank {rank} allocates {dtype} {shape}")
+        return made[rank]
+
+
+ALIGNMENT = 4096
+"""Symmetric arrays begin at multiples of this many bytes, as on GPUs, where they begin at pages."""
+
+
+def _arrays(ranks: int, shape: tuple[int, ...], dtype: Any) -> Sequence[Any]:
+    return [_aligned(shape, dtype) for _ in range(ranks)]
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Zeros at a multiple of the alignment, as the whole of an array of their own."""
+    import ctypes
+
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory = (ctypes.c_uint8 * (nbytes + ALIGNMENT))()
+    skip = -ctypes.addressof(memory) % ALIGNMENT
+    return np.frombuffer(memory, np.uint8, nbytes, skip).view(dtype).reshape(shape)
+
+
+def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0) -> list[T]:
+    """Run `fn(rank)` for every rank of a simulated group of GPUs; returns the results by rank.
+
+    Launches in `fn` on host arrays run on the rank's own GPU and stream, at the same time as those of other ranks: one rank's
+    programs may wait for signals of another's. Inside, `weft.distributed.empty` allocates symmetric memory, and
+    `weft.distributed.barrier` meets the other ranks. What the simulator checks spans all ranks and launches (`weft.errors.
+    hazard`: RankRace, RankScope, SignalReused, SignalLeft, Deadlock, and all hazards of single launches); it does not depend on
+    the order in which ranks run. `seed` fixes that order: another seed delays other ranks, and makes the launches' own order
+    random, too, unless `weft.simulate` says otherwise.
+
+    A failure on any rank ends all of them, and is raised. Raises LaunchError (ranks-option).
+    """
+    count, start = whole(ranks), whole(seed)
+    if count is None or not 1 <= count <= MOST_RANKS:
+        expected = f"a number of ranks from 1 to {MOST_RANKS}"
+        raise fail(errors.OPTION, option="ranks", value=ranks, expected=expected, example="ranks=4")
+    if start is None:
+        raise fail(errors.OPTION, option="seed", value=seed, expected="an integer", example="seed=7")
+    load_module("weft.sim")
+    from weft.sim.machine.turns import Stopped
+    from weft.sim.machine.world import World
+
+    world = World(count, start)
+    pads = _arrays(count, (pad_words(count),), np.dtype(np.int32))
+    world.share(pads, watched=False)
+    group = _World(count, world, [], pads)
+    results: list[Any] = [None] * count
+    way = simulation.current()
+    way = replace(way, seed=way.seed or start)
+
+    def run(rank: int) -> None:
+        member = world.ranks[rank]
+        try:
+            member.enter()
+            with simulation.ranked(member), simulation.following(way), _current.block(Simulated(group, rank)):
+                results[rank] = fn(rank)
+        except Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that called `simulate`
+            world.turns.fail(error)
+        finally:
+            world.turns.leave(rank)
+
+    threads = [threading.Thread(target=contextvars.copy_context().run, args=(run, rank)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    world.turns.begin()
+    for thread in threads:
+        thread.join()
+    if world.turns.failed is not None:
+        raise world.turns.failed
+    world.finish(pads)
+    return results

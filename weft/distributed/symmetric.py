@@ -1,0 +1,101 @@
+"""`Symmetric`: a tensor that every rank of a group has, as a kernel argument.
+
+It describes the tensor to a launch as a view whose further parameters are the rank, the addresses of the tensor and of the
+signal pad on every rank, and the numbers of a view. Where these come from is the business of `weft.distributed.of_torch` on
+GPUs, and of `weft.distributed.simulated` for host arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.distributed.group import Group
+from weft.forms import of_torch
+from weft.runtime.arguments import array
+from weft.runtime.specialise import Pointer, Scalar, view_argument
+from weft.views.symmetric import SymmetricKey
+
+
+@dataclass(eq=False, slots=True)
+class SymmetricArgument:
+    """The description of a symmetric tensor for a launch (`weft.runtime.views.ViewArgument`)."""
+
+    array: Any
+    byte_offset: int
+    key: SymmetricKey
+    numbers: tuple[Any, ...]
+    kinds: tuple[Scalar | Pointer, ...]
+    wide: bool = False
+    memo: Any = field(default=None, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the numbers."""
+        return self.key.names
+
+
+class Symmetric:
+    """A symmetric tensor as a kernel argument: the kernel gets a `gl.symmetric`, with `peer(rank)`, `rank` and `world_size`.
+
+    `tensor`: a tensor of `torch.distributed._symmetric_memory.empty`, of which each rank of `group` (by default all ranks) has
+    one; a part of one; a `LayoutTensor` of one; or in `weft.distributed.simulate` an array of `weft.distributed.empty`. The
+    first call for a tensor and a group is collective, as `rendezvous` is: all ranks make it, in the same order. Make it once
+    and pass it to many launches. `rank` and `world_size` are those of the group.
+
+    Raises LaunchError: ranks-plain-tensor for memory that is not symmetric, ranks-outside, ranks-no-peer-access.
+    """
+
+    __slots__ = ("_argument", "group", "tensor")
+
+    def __init__(self, tensor: Any, group: Any = None) -> None:
+        view = view_argument(tensor)
+        owner = tensor if view is None else view.array
+        self.tensor = tensor
+        self.group = _group_of(owner, group)
+        self._argument = _argument(self.group, owner, view)
+
+    @property
+    def rank(self) -> int:
+        """This process's rank in the group."""
+        return self.group.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks."""
+        return self.group.size
+
+    def __weft_view__(self) -> SymmetricArgument:
+        """The description for a launch."""
+        return self._argument
+
+    def __repr__(self) -> str:
+        return f"Symmetric(rank {self.rank} of {self.world_size})"
+
+
+def _group_of(owner: Any, group: Any) -> Group:
+    if of_torch(owner) and owner.device.type != "cpu":
+        from weft.distributed import of_torch as gpus
+
+        return gpus.group_of(owner, group)
+    from weft.distributed import simulated
+
+    return simulated.group_of(owner)
+
+
+def _argument(group: Group, owner: Any, view: Any) -> SymmetricArgument:
+    found = array(owner)
+    assert found is not None
+    skip = 0 if view is None else view.byte_offset
+    # Allocations begin at multiples of 16 bytes on every rank, so the own address tells the alignment of all.
+    kind = Pointer(found.dtype, (found.pointer + skip) % 16 == 0)
+    peers, pads = group.peers(owner, skip), group.pads()
+    multicast = group.multicast(owner, skip)
+    pad = Pointer("int32", True)
+    key = SymmetricKey(group.size, multicast != 0, *(() if view is None else (view.key, view.names)))
+    numbers = (group.rank, *peers, *pads, pads[group.rank], *((multicast,) if multicast else ()))
+    kinds = (Scalar("int32"), *[kind] * group.size, *[pad] * (group.size + 1), *([kind] if multicast else []))
+    if view is not None:
+        numbers += tuple(view.numbers)
+        kinds += tuple(Scalar("int64" if view.wide else "int32") for _ in view.numbers)
+    return SymmetricArgument(owner, skip, key, numbers, kinds)

@@ -1,0 +1,76 @@
+"""Mistakes with several GPUs: symmetric tensors, ranks and signals, in kernels and on the host.
+
+What goes wrong between ranks while kernels run is a hazard (`weft.errors.hazard`).
+"""
+
+from __future__ import annotations
+
+from weft.errors.base import CompilationError, LaunchError, row
+
+SYMMETRIC_NEEDED = row(
+    "ranks-symmetric-needed",
+    CompilationError,
+    "gl.{what} needs a symmetric tensor, whose group it signals in, and got {got}",
+    "pass weft.Symmetric(t) to the kernel, and its parameter here",
+)
+NO_RANK = row(
+    "ranks-no-rank",
+    CompilationError,
+    "{what} got rank {rank}, and the group has {ranks} ranks",
+    "use ranks 0 to {last}; the next one of a ring is (x.rank + 1) % x.world_size",
+)
+RANK_TYPE = row(
+    "ranks-rank-type",
+    CompilationError,
+    "{what} needs the number of a rank, and got {got}",
+    "pass an integer, or an integer scalar such as x.rank or gl.program_id(0)",
+)
+FLAG = row(
+    "ranks-flag",
+    CompilationError,
+    "gl.{what} got {got} as a flag, and the signal pad has {flags} of them",
+    "use integers from 0 to {last}, such as gl.program_id(0): signals on a flag are counted, so a flag serves again",
+)
+TIMEOUT = row(
+    "ranks-timeout",
+    CompilationError,
+    "gl.wait_signal waits for a number of nanoseconds that is known at compile time, and got {got}",
+    "pass a positive integer, as in timeout_ns=2_000_000_000",
+)
+NO_MULTICAST = row(
+    "ranks-no-multicast",
+    CompilationError,
+    "{name} has no multicast address: its group has none (NVLink multicast needs NVSwitch and a driver that offers it)",
+    "store to {name}.peer(rank) for each rank",
+)
+PLAIN = row(
+    "ranks-plain-tensor",
+    LaunchError,
+    "weft.Symmetric needs a symmetric tensor, and got {got}",
+    "{instead}",
+)
+OUTSIDE = row(
+    "ranks-outside",
+    LaunchError,
+    "{what} was called outside of weft.distributed.simulate, and host arrays have no ranks otherwise",
+    "call it in the function that weft.distributed.simulate runs for every rank; on GPUs allocate with "
+    "torch.distributed._symmetric_memory.empty and pass weft.Symmetric(t)",
+)
+DIFFERENT = row(
+    "ranks-different",
+    LaunchError,
+    "the ranks disagree in {what}: {one}; {other}",
+    "make the same calls with the same shapes, dtypes and options on every rank",
+)
+OPTION = row(
+    "ranks-option",
+    LaunchError,
+    "weft.distributed.simulate got {option}={value!r}, which is not {expected}",
+    "write, for example, {example}",
+)
+NO_PEER = row(
+    "ranks-no-peer-access",
+    LaunchError,
+    "the memory of rank {rank} cannot be reached from rank {own}: its address is 0",
+    "run the group on GPUs of one host with peer access (nvidia-smi topo -p2p r), or within one NVLink domain",
+)

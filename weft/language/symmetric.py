@@ -1,0 +1,213 @@
+"""Symmetric tensors in kernels: a tensor of the same shape on every rank of a group, and signals between the ranks.
+
+A kernel argument `weft.Symmetric(t)` is a `symmetric`. The addresses of all ranks are parameters of the kernel, so that
+`x.peer(rank)` reads no memory: a rank known at compile time is one parameter, any other a choice between them. Signals are
+ordinary atomics and polls of scope sys on the signal pads, whose layout is `weft.views.symmetric`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from weft.errors import distributed as errors
+from weft.errors import fail
+from weft.ir.types import DType, int32
+from weft.language import arith, logic
+from weft.language.aggregate import aggregate
+from weft.language.broadcast import common_form, fit
+from weft.language.context import by_threads, current
+from weft.language.debug import device_assert
+from weft.language.marks import builtin, constexpr
+from weft.language.places import loaded, one_register
+from weft.language.promote import convert, place
+from weft.language.runtime_value import describe, name_of
+from weft.language.storages import GlobalStorage
+from weft.language.tensor import apply, tensor
+from weft.ops import memory
+from weft.views import LayoutTensor
+from weft.views.symmetric import FLAGS, SymmetricKey
+
+TIMEOUT_NS = 10_000_000_000
+"""How long `wait_signal` waits by default, in nanoseconds."""
+
+
+@aggregate
+class symmetric:
+    """A symmetric tensor in a kernel: the argument `weft.Symmetric(t)`.
+
+    `rank` is this program's rank (an int32 scalar), `world_size` the number of ranks (known at compile time). `local` is this
+    rank's own memory, `peer(rank)` that of any rank: a pointer, or a view where the argument is one of a view. A TMA source on
+    a peer is a descriptor of that pointer (`tma.make_tensor_descriptor(x.peer(rank), ...)`). Accesses to a peer's memory are
+    ordered by signals only (`gl.signal`, `gl.wait_signal`).
+    """
+
+    rank: tensor
+    pointer: tensor
+    pointers: tuple[tensor, ...]
+    pads: tuple[tensor, ...]
+    pad: tensor
+    address: Any
+    numbers: tuple[tensor, ...]
+    key: constexpr
+    name: constexpr
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks of the group; a compile-time constant."""
+        return self._key.world_size
+
+    @property
+    def local(self) -> Any:
+        """This rank's memory."""
+        return self._on(self.pointer, f"{self.name}.local")
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.pointer.dtype.element_ty
+
+    @property
+    def multicast(self) -> tensor:
+        """The address at which stores and reductions (PTX `multimem`) reach this tensor on all ranks, for inline PTX.
+
+        Raises CompilationError (ranks-no-multicast) where the group has none."""
+        if self.address is None:
+            raise fail(errors.NO_MULTICAST, name=self.name)
+        return cast("tensor", self.address)
+
+    def peer(self, rank: Any) -> Any:
+        """The tensor on a rank, which may be this one: a pointer, or a view. `rank`: an integer, or an integer scalar, which
+        may differ between threads.
+
+        Raises CompilationError: ranks-no-rank for a constant that is no rank of the group, ranks-rank-type. A run-time number
+        that is none is reported by the simulator, and in debug builds."""
+        current("peer")
+        return self._on(_of_rank(f"{self.name}.peer", self.pointers, rank), f"{self.name}.peer")
+
+    @property
+    def _key(self) -> SymmetricKey:
+        return cast("SymmetricKey", self.key)
+
+    def _on(self, pointer: tensor, name: str) -> Any:
+        if self._key.view is None:
+            return pointer
+        return LayoutTensor.from_argument(GlobalStorage(pointer), cast("Any", self._key.view), self.numbers, name)
+
+
+def symmetric_argument(key: SymmetricKey, name: str, values: Sequence[tensor]) -> symmetric:
+    """The value of a symmetric argument, from its parameters: the own address, and those that the key names."""
+    pointer, rank, *rest = values
+    ranks = key.world_size
+    peers, pads, (pad, *rest) = tuple(rest[:ranks]), tuple(rest[ranks : 2 * ranks]), rest[2 * ranks :]
+    address = rest.pop(0) if key.multicast else None
+    return symmetric(rank, pointer, peers, pads, pad, address, tuple(rest), constexpr(key), constexpr(name))
+
+
+@builtin
+def signal(x: symmetric, rank: Any, flag: Any = 0) -> None:
+    """Signal a rank of the group of the symmetric tensor `x`: all earlier accesses of this program, to any memory, happen
+    before what follows the rank's `gl.wait_signal` for this signal (a release of scope sys).
+
+    Signals are counted: each `gl.wait_signal(x, sender, flag)` of the receiver takes one signal of that sender on that flag. A
+    rank may signal again before the last signal was taken. `rank` and `flag` are integers, integer scalars or tiles of int32,
+    which are broadcast together: `gl.signal(x, gl.arange(0, x.world_size, layout), flag)` signals every rank, this one too. The
+    flags of a group, 0 to 4095, belong to all its tensors and kernels; a kernel that ends with as many waits as signals on
+    each flag leaves them ready for the next launch, also of a replayed graph. Different programs use different flags, often
+    `gl.program_id(0)`. TMA stores to a peer are complete behind `tma.store_wait(0)`, and what threads wrote and TMA reads on
+    the peer needs `fence_async_global` besides. In a kernel that is launched with `block=`, each thread that executes it
+    signals for itself.
+
+    PTX ISA, "red" with `.release.sys`. Raises CompilationError: ranks-symmetric-needed, ranks-no-rank, ranks-rank-type,
+    ranks-flag.
+    """
+    _check("signal", x)
+    where = _index("signal", x, flag, x.rank)
+    pads = _of_rank("gl.signal", x.pads, rank)
+    _send(arith.add(pads, where), "release", "sys")
+
+
+@builtin
+def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOUT_NS) -> None:
+    """Wait for a signal of a rank of the group of the symmetric tensor `x`, and take it: what the rank did before it happens
+    before everything that follows (an acquire of scope sys).
+
+    `rank` and `flag` as in `gl.signal`; with tiles, every element is one wait. One thread polls for each element, and the
+    program waits for all of them. Each wait takes one signal, so several programs wait on flags of their own. After
+    `timeout_ns` nanoseconds (a constant; 10 s by default), in every build, the GPU stops the kernel and prints the line, the
+    rank, the program, the rank it waited for and the flag. The simulator reports a wait that cannot end as a deadlock.
+
+    A program that waits keeps its place on the GPU: a launch of more programs than fit at once is refused (launch-programs-
+    wait). PTX ISA, "Release and Acquire Patterns". Raises CompilationError: ranks-symmetric-needed, ranks-no-rank,
+    ranks-rank-type, ranks-flag, ranks-timeout.
+    """
+    _check("wait_signal", x)
+    if isinstance(timeout_ns, bool) or not isinstance(cast("object", timeout_ns), int) or not 0 < timeout_ns < 1 << 63:
+        got = describe(timeout_ns) if isinstance(timeout_ns, tensor) else repr(timeout_ns)
+        raise fail(errors.TIMEOUT, got=got)
+    source = _rank("gl.wait_signal", rank, x.world_size)
+    where = _index("wait_signal", x, flag, source)
+    taken = _send(arith.add(arith.add(x.pad, FLAGS * x.world_size), where), "relaxed", "gpu")
+    wanted = convert(arith.add(taken, 1), int32)
+    address = arith.add(x.pad, where)
+    form = common_form("wait_signal", (address, wanted))
+    details = (x.rank, place(source, int32, form), place(flag, int32, form))
+    attrs = {"order": "acquire", "scope": "sys", "at_least": True, "patience": timeout_ns}
+    if form is None and by_threads():
+        each = (one_register(address), one_register(wanted), None, None, *map(one_register, details))
+        apply(memory.poll_regs, *each, **attrs)
+        return
+    placed = (fit(address, form), fit(wanted, form), None, *(fit(value, form) for value in details))
+    apply(memory.poll, *placed, **attrs)
+
+
+def _send(address: tensor, order: str, scope: str) -> tensor:
+    """Count one more at each address; returns the counts before."""
+    attrs = {"kind": "add", "order": order, "scope": scope}
+    form = common_form("signal", (address,))
+    one = place(1, int32, form)
+    if form is None and by_threads():
+        return loaded(apply(memory.atomic_regs, one_register(address), one_register(one), None, **attrs))
+    return apply(memory.atomic, address, one, None, **attrs)
+
+
+def _check(what: str, x: object) -> None:
+    if not isinstance(x, symmetric):
+        raise fail(errors.SYMMETRIC_NEEDED, what=what, got=name_of(x))
+
+
+def _index(what: str, x: symmetric, flag: Any, source: Any) -> Any:
+    """The word of a flag and the rank that signals it. Raises ranks-flag."""
+    if isinstance(flag, tensor):
+        if not (isinstance(flag.element, DType) and flag.element.is_int()):
+            raise fail(errors.FLAG, what=what, got=name_of(flag), flags=FLAGS, last=FLAGS - 1)
+        inside = logic.logical_and(logic.compare("ge", flag, 0), logic.compare("lt", flag, FLAGS))
+        device_assert(inside, f"gl.{what}: there are flags 0 to {FLAGS - 1}")
+    elif isinstance(flag, bool) or not isinstance(flag, int) or not 0 <= flag < FLAGS:
+        raise fail(errors.FLAG, what=what, got=describe(flag), flags=FLAGS, last=FLAGS - 1)
+    first = arith.mul(flag, x.world_size) if isinstance(flag, tensor) else flag * x.world_size
+    return arith.add(first, source) if isinstance(first, tensor) or isinstance(source, tensor) else first + source
+
+
+def _rank(what: str, rank: Any, ranks: int) -> Any:
+    """A rank of the group: an int, or an int32 scalar or tile. Raises ranks-no-rank, ranks-rank-type."""
+    if isinstance(rank, tensor) and isinstance(rank.element, DType) and rank.element.is_int():
+        inside = logic.logical_and(logic.compare("ge", rank, 0), logic.compare("lt", rank, ranks))
+        device_assert(inside, f"{what}: the group has ranks 0 to {ranks - 1}")
+        return convert(rank, int32)
+    if isinstance(rank, (tensor, bool)) or not isinstance(rank, int):
+        raise fail(errors.RANK_TYPE, what=what, got=name_of(rank))
+    if not 0 <= rank < ranks:
+        raise fail(errors.NO_RANK, what=what, rank=rank, ranks=ranks, last=ranks - 1)
+    return rank
+
+
+def _of_rank(what: str, pointers: tuple[tensor, ...], rank: Any) -> tensor:
+    """The pointer of a rank: one of the parameters, or a choice between them."""
+    number = _rank(what, rank, len(pointers))
+    if isinstance(number, int):
+        return pointers[number]
+    chosen = pointers[0]
+    for other, pointer in enumerate(pointers[1:], 1):
+        chosen = logic.where(logic.compare("eq", number, other), pointer, chosen)
+    return chosen
