@@ -317,7 +317,7 @@ def _arrive_at(task: Task, op: Op, memory: Handle, index: Data) -> Data:
         barrier = _usable(task, op, bar)
         phase = barrier.arrive_each(op, task.clock, threads, int(op.attrs["bytes"]), task.names.thread)
         states[threads, 0] = _state(bar, phase)
-        task.machine.heap.writes += 1
+        task.machine.heap.changes.count += 1
     return Data(states)
 
 
