@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 
 class Call(NamedTuple):
-    """Arguments of a call, and the same function of PyTorch. `grad` says whether gradients of all float arguments exist, `rows`
-    which arguments have the first dimension of the first one."""
+    """Arguments of a call, and the same function of PyTorch with its tolerance. `rows` says which arguments have the first
+    dimension of the first one."""
 
     args: tuple[Any, ...]
     keywords: dict[str, Any]
     reference: Callable[..., Any] | None
-    grad: bool = True
     tolerance: float = 1e-5
     rows: tuple[int, ...] = (0,)
 
@@ -30,7 +29,7 @@ def matmul(torch: ModuleType) -> Call:
 
 def matmul_out(torch: ModuleType) -> Call:
     a, b = torch.randn(17, 40).bfloat16(), torch.randn(40, 24).bfloat16()
-    return Call((a, b, torch.empty(17, 24, dtype=torch.bfloat16)), {}, None, grad=False)
+    return Call((a, b, torch.empty(17, 24, dtype=torch.bfloat16)), {}, None)
 
 
 def softmax(torch: ModuleType) -> Call:
@@ -77,7 +76,28 @@ def layer_norm(torch: ModuleType) -> Call:
     return Call((torch.randn(5, 33), torch.randn(33), torch.randn(33)), {}, reference)
 
 
+def attention(torch: ModuleType) -> Call:
+    q, k, v = torch.randn(3, 2, 9, 2, 64).half().transpose(2, 3)
+    return Call((q, k, v), {"causal": True}, sdpa(torch), tolerance=3e-3)
+
+
+def attention_lse(torch: ModuleType) -> Call:
+    q, k, v = torch.randn(3, 2, 2, 9, 64).half()
+
+    def reference(q, k, v):
+        scores = q.float() @ k.float().mT / 8
+        return sdpa(torch)(q, k, v), scores.logsumexp(-1)
+
+    return Call((q, k, v), {}, reference, tolerance=3e-3)
+
+
+def sdpa(torch: ModuleType) -> Callable[..., Any]:
+    return lambda q, k, v, causal=False: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
 CALLS: dict[str, Callable[[ModuleType], Call]] = {
+    "weft::attention": attention,
+    "weft::attention_lse": attention_lse,
     "weft::matmul": matmul,
     "weft::matmul_out": matmul_out,
     "weft::softmax": softmax,
@@ -88,6 +108,8 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::rms_norm": rms_norm,
     "weft::layer_norm": layer_norm,
 }
+NO_GRADIENT = frozenset({"weft::attention", "weft::attention_lse"})
+"""Operators that return tensors and have no backward function."""
 OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to run"
 ELSEWHERE = {
     "weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it",

@@ -7,9 +7,10 @@ import copy
 import pytest
 
 import weft.torch
-from tests.torch.calls import CALLS
+from tests.torch.calls import CALLS, NO_GRADIENT
 
 FUNCTIONAL = [name for name in CALLS if not weft.torch.OPERATORS[name].mutates_args]
+DIFFERENTIABLE = [name for name in FUNCTIONAL if name not in NO_GRADIENT]
 
 
 @pytest.fixture
@@ -22,7 +23,9 @@ def call(torch, request):
 
 
 def each(names):
-    return pytest.mark.parametrize(("name", "call"), [(name, name) for name in names], ids=names, indirect=["call"])
+    return pytest.mark.parametrize(
+        ("name", "call"), [(name, name) for name in sorted(names)], ids=sorted(names), indirect=["call"]
+    )
 
 
 def wanting(torch, call):
@@ -48,7 +51,7 @@ def test_numbers(torch, name, call):
     torch.testing.assert_close(got, want, atol=call.tolerance, rtol=call.tolerance)
 
 
-@each(FUNCTIONAL)
+@each(DIFFERENTIABLE)
 def test_gradients(torch, name, call):
     found = []
     for function in (weft.torch.OPERATORS[name], call.reference):
@@ -61,7 +64,7 @@ def test_gradients(torch, name, call):
     torch.testing.assert_close(*found, atol=4 * call.tolerance, rtol=4 * call.tolerance)
 
 
-@each(FUNCTIONAL)
+@each(DIFFERENTIABLE)
 def test_one_graph_with_its_backward(torch, name, call):
     operator = weft.torch.OPERATORS[name]
 
@@ -76,6 +79,13 @@ def test_one_graph_with_its_backward(torch, name, call):
             [result, *torch.autograd.grad(result, [x for x in args if torch.is_tensor(x) and x.requires_grad])]
         )
     torch.testing.assert_close(*found)
+
+
+@each(NO_GRADIENT)
+def test_no_gradient(torch, name, call):
+    result = values(torch, weft.torch.OPERATORS[name](*wanting(torch, call), **call.keywords))[0]
+    with pytest.raises(weft.errors.LaunchError, match=f"{name} has no backward function"):
+        result.sum().backward()
 
 
 @each(FUNCTIONAL)

@@ -13,6 +13,7 @@ from weft import kernels
 NO_OPERATORS = {
     "chosen_config": "chooses, and computes nothing",
     "chosen_softmax": "chooses, and computes nothing",
+    "compile_attention": "compiles, and computes nothing",
     "compile_matmul": "compiles, and computes nothing",
     "compile_scaled": "compiles, and computes nothing",
     "matmul_configs": "lists configurations",
