@@ -20,8 +20,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "copies", "bases", "elementwise", "reductions", "clusters", "scan", "topk", "matmul", "schedules", "overlap", "attention",
-    "threads", "launch", "operators", "dependent", "policies", "ragged", "compile", "front", "sim", "blackwell",
+    "copies", "bases", "elementwise", "reductions", "clusters", "scan", "topk", "matmul", "epilogues", "schedules", "overlap",
+    "attention", "threads", "launch", "operators", "dependent", "policies", "ragged", "compile", "front", "sim",
+    "blackwell",
 )  # fmt: skip
 EXTRA = ("sweep", "shapes")
 NO_GPU = "left out, it needs a GPU and PyTorch with CUDA"
