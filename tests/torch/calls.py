@@ -27,6 +27,13 @@ def matmul(torch: ModuleType) -> Call:
     return Call((a, b), {}, torch.matmul, tolerance=3e-2)  # float32 operands are multiplied as tf32
 
 
+def rms_factors(torch: ModuleType) -> Call:
+    def reference(squares, columns, eps):
+        return (squares.sum(-1) / columns + eps).rsqrt()
+
+    return Call((torch.rand(7, 3), 384), {"eps": 1e-5}, reference)
+
+
 def matmul_out(torch: ModuleType) -> Call:
     a, b = torch.randn(17, 40).bfloat16(), torch.randn(40, 24).bfloat16()
     return Call((a, b, torch.empty(17, 24, dtype=torch.bfloat16)), {}, None)
@@ -105,10 +112,11 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::cross_entropy": cross_entropy,
     "weft::cumsum": cumsum,
     "weft::topk": topk,
+    "weft::rms_factors": rms_factors,
     "weft::rms_norm": rms_norm,
     "weft::layer_norm": layer_norm,
 }
-NO_GRADIENT = frozenset({"weft::attention", "weft::attention_lse"})
+NO_GRADIENT = frozenset({"weft::attention", "weft::attention_lse", "weft::rms_factors"})
 """Operators that return tensors and have no backward function."""
 OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to run"
 ELSEWHERE = {

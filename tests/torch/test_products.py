@@ -86,6 +86,54 @@ def test_vmap(torch, dims):
     torch.testing.assert_close(got, torch.vmap(torch.matmul, in_dims=dims)(a, b), atol=0.1, rtol=0.02)
 
 
+def test_epilogues(torch, operands):
+    a, b = operands
+    bias, residual, exact = torch.randn(24), torch.randn(17, 24).bfloat16(), a.float() @ b.float()
+    got = weft.torch.matmul(a, b, None, None, bias, residual, activation="silu", out_dtype=torch.float32)
+    torch.testing.assert_close(got, torch.nn.functional.silu(exact + bias) + residual, atol=0.02, rtol=0.01)
+    gated = weft.torch.matmul(a, b, gated=True, activation="relu", out_dtype=torch.float32)
+    torch.testing.assert_close(gated, exact[:, :12].relu() * exact[:, 12:], atol=0.05, rtol=0.01)
+    compiled = torch.compile(
+        lambda *x: weft.torch.matmul(*x, gated=True, activation="relu"), backend="aot_eager", fullgraph=True
+    )
+    torch.testing.assert_close(compiled(a, b).float(), gated, atol=0.05, rtol=0.02)
+
+
+def test_statistics_of_rows(torch, operands):
+    a, b = operands
+    out, squares, peaks = torch.empty(17, 24).bfloat16(), torch.empty(17, 1), torch.empty(17, 1)
+
+    def model(a, b, out, squares, peaks):
+        weft.torch.matmul_out(a, b, out, row_squares=squares, row_peaks=peaks)
+        return weft.torch.rms_factors(squares, 24)
+
+    got = torch.compile(model, backend="aot_eager", fullgraph=True)(a, b, out, squares, peaks)
+    exact = a.float() @ b.float()
+    torch.testing.assert_close(peaks[:, 0], exact.abs().amax(-1), atol=0.05, rtol=0.01)
+    torch.testing.assert_close(got, exact.square().mean(-1).rsqrt(), atol=0.01, rtol=0.01)
+
+
+def test_gradients_of_what_is_added(torch, operands):
+    a, b = (x.float().requires_grad_() for x in operands)
+    bias, residual = torch.randn(24, requires_grad=True), torch.randn(17, 1, requires_grad=True)
+    weights = torch.randn(17, 24)
+    got = torch.autograd.grad(
+        (weft.torch.matmul(a, b, None, None, bias, residual) * weights).sum(), (a, bias, residual)
+    )
+    want = torch.autograd.grad(((a @ b + bias + residual) * weights).sum(), (a, bias, residual))
+    torch.testing.assert_close(got, want, atol=0.05, rtol=0.02)
+
+
+@pytest.mark.parametrize("keywords", [{"activation": "gelu"}, {"gated": True}, {"out_scale": 2.0}])
+def test_no_gradient_of_a_fused_activation(torch, operands, keywords):
+    a, b = operands
+    keywords = {k: torch.tensor([v]) if k == "out_scale" else v for k, v in keywords.items()}
+    with pytest.raises(weft.errors.LaunchError, match="has no gradient for a product with"):
+        weft.torch.matmul(a.requires_grad_(), b, **keywords)
+    with torch.no_grad():
+        assert weft.torch.matmul(a, b, **keywords).shape[0] == 17
+
+
 def test_vmap_with_scales(torch):
     a, b, scale = torch.randn(3, 16, 32), torch.randn(32, 16), torch.rand(16)
     got = torch.vmap(lambda x: weft.torch.matmul(x, b, scale))(a)

@@ -18,7 +18,7 @@ from weft.torch.attention import attention, attention_lse
 from weft.torch.losses import cross_entropy, cross_entropy_backward
 from weft.torch.norms import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from weft.torch.operators import OPERATORS, Operator, operator
-from weft.torch.products import matmul, matmul_out, matmul_scaled
+from weft.torch.products import matmul, matmul_out, matmul_scaled, rms_factors
 from weft.torch.rows import log_softmax, log_softmax_backward, softmax, softmax_backward
 from weft.torch.scan import cumsum
 from weft.torch.selection import topk
@@ -39,6 +39,7 @@ __all__ = [
     "matmul_out",
     "matmul_scaled",
     "operator",
+    "rms_factors",
     "rms_norm",
     "rms_norm_backward",
     "softmax",

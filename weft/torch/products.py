@@ -1,7 +1,8 @@
-"""Matrix products as operators: `matmul`, into a given output `matmul_out`, and `matmul_scaled`."""
+"""Matrix products as operators: `matmul`, into given outputs `matmul_out`, `matmul_scaled`, and `rms_factors`."""
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from weft import kernels
@@ -21,26 +22,53 @@ _DIFFERENTIABLE = ("float16", "bfloat16", "float32")
 
 @operator("weft::matmul")
 def matmul(
-    a: Tensor, b: Tensor, scale_a: Tensor | None = None, scale_b: Tensor | None = None, *,
+    a: Tensor, b: Tensor, scale_a: Tensor | None = None, scale_b: Tensor | None = None, bias: Tensor | None = None,
+    residual: Tensor | None = None, out_scale: Tensor | None = None, *, activation: str | None = None, gated: bool = False,
     out_dtype: torch.dtype | None = None, fast_accumulate: bool = True, variant: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """`weft.kernels.matmul` as an operator; scales are tensors.
+    """`weft.kernels.matmul` as an operator: scales are tensors, and b of a gated product is one matrix [K, 2 N].
 
-    Differentiable in `a` and `b` of float16, bfloat16 and float32: both gradients are products of the same kind. Under
-    `torch.autocast` both operands become its type, as for `torch.matmul`.
+    Differentiable in `a` and `b` of float16, bfloat16 and float32, in `bias` and in `residual`, without activation and
+    `out_scale`: gradients of operands are products of the same kind. Under `torch.autocast` both operands become its type, as
+    for `torch.matmul`. A function of one's own (`epilogue`) needs an operator of one's own.
     """
     return kernels.matmul(
-        a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype, fast_accumulate=fast_accumulate, variant=variant
-    )
+        a, b, scale_a=scale_a, scale_b=scale_b, bias=bias, residual=residual, out_scale=out_scale, activation=activation,
+        gated=gated, out_dtype=out_dtype, fast_accumulate=fast_accumulate, variant=variant,
+    )  # fmt: skip
 
 
-@operator("weft::matmul_out", mutates_args=("out",))
+@operator("weft::matmul_out", mutates_args=("out", "out_scales", "row_squares", "row_peaks"))
 def matmul_out(
-    a: Tensor, b: Tensor, out: Tensor, scale_a: Tensor | None = None, scale_b: Tensor | None = None, *,
-    fast_accumulate: bool = True, variant: str | None = None,
+    a: Tensor, b: Tensor, out: Tensor, scale_a: Tensor | None = None, scale_b: Tensor | None = None,
+    bias: Tensor | None = None, residual: Tensor | None = None, out_scale: Tensor | None = None,
+    out_scales: Tensor | None = None, row_squares: Tensor | None = None, row_peaks: Tensor | None = None, *,
+    activation: str | None = None, gated: bool = False, fast_accumulate: bool = True, variant: str | None = None,
 ) -> None:  # fmt: skip
-    """`weft.kernels.matmul(a, b, out)` as an operator: writes to `out`, and has no gradient."""
-    kernels.matmul(a, b, out, scale_a=scale_a, scale_b=scale_b, fast_accumulate=fast_accumulate, variant=variant)
+    """`weft.kernels.matmul(a, b, out)` as an operator: writes to `out`, and to `out_scales`, `row_squares` and `row_peaks` if
+    they are given. It has no gradient, and `residual` is another tensor than `out`."""
+    kernels.matmul(
+        a, b, out, scale_a=scale_a, scale_b=scale_b, bias=bias, residual=residual, out_scale=out_scale,
+        out_scales=out_scales, row_squares=row_squares, row_peaks=row_peaks, activation=activation, gated=gated,
+        fast_accumulate=fast_accumulate, variant=variant,
+    )  # fmt: skip
+
+
+@operator("weft::rms_factors")
+def rms_factors(squares: Tensor, columns: int, *, eps: float = 1e-6) -> Tensor:
+    """`weft.kernels.rms_factors` as an operator; it has no gradient."""
+    return kernels.rms_factors(squares, columns, eps=eps)
+
+
+@rms_factors.register_fake
+def _(squares: Tensor, columns: int, **_: Any) -> Tensor:
+    return squares.new_empty(squares.shape[0])
+
+
+@rms_factors.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], squares: Tensor, columns: int, **keywords: Any) -> tuple[Tensor, int]:
+    rows = squares.movedim(in_dims[0], 0)
+    return rms_factors(rows.flatten(0, 1), columns, **keywords).unflatten(0, rows.shape[:2]), 0
 
 
 @operator("weft::matmul_scaled")
@@ -55,11 +83,14 @@ def matmul_scaled(
 
 
 @matmul.register_fake
-def _(a: Tensor, b: Tensor, *_: Any, out_dtype: torch.dtype | None = None, **__: Any) -> Tensor:
+def _(
+    a: Tensor, b: Tensor, *_: Any, gated: bool = False, out_dtype: torch.dtype | None = None, **__: Any
+) -> Tensor:  # fmt: skip
     left, right = shaped("a", a), shaped("b", b)
     check_shapes(left, right)
     default = types_of_output(left, right)[0]
-    return _empty(a, b, default if out_dtype is None else dtype_name(out_dtype))
+    columns = b.shape[1] // 2 if gated else b.shape[1]
+    return _empty(a, columns, default if out_dtype is None else dtype_name(out_dtype))
 
 
 @matmul_out.register_fake
@@ -70,30 +101,43 @@ def _(a: Tensor, b: Tensor, *_: Any, **__: Any) -> None:
 @matmul_scaled.register_fake
 def _(a: Tensor, b: Tensor, *_: Any, out_dtype: torch.dtype | None = None, **__: Any) -> Tensor:
     check_shapes(shaped("a", a), shaped("b", b))
-    return _empty(a, b, FLOAT_OUTPUTS[0] if out_dtype is None else dtype_name(out_dtype))
+    return _empty(a, b.shape[1], FLOAT_OUTPUTS[0] if out_dtype is None else dtype_name(out_dtype))
 
 
-def _empty(a: Tensor, b: Tensor, dtype: str) -> Tensor:
+def _empty(a: Tensor, columns: int, dtype: str) -> Tensor:
     import torch
 
-    return a.new_empty((a.shape[0], b.shape[1]), dtype=getattr(torch, dtype))
+    return a.new_empty((a.shape[0], columns), dtype=getattr(torch, dtype))
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: Any, output: Tensor) -> None:
-    a, b, scale_a, scale_b = inputs
-    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
+def _keep(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
+    a, b, scale_a, scale_b, bias, residual, out_scale = inputs
+    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b), ("out_scale", out_scale)):
         if scale is not None and scale.requires_grad:
             fix = f"pass {name}.detach(), and multiply by {name} outside of the operator where its gradient is wanted"
             raise fail(errors.BACKWARD_ARGUMENT, name=matmul.name, what=name, fix=fix)
     if dtype_name(a.dtype) not in _DIFFERENTIABLE:
         fix = "pass detached operands, or operands of float16, bfloat16 or float32"
         raise fail(errors.BACKWARD_ARGUMENT, name=matmul.name, what=f"operands of {dtype_name(a.dtype)}", fix=fix)
+    for name in ("activation", "gated"):
+        if keyword_only_inputs[name]:
+            what, fix = (
+                f"a product with {name}={keyword_only_inputs[name]!r}",
+                "apply the activation to the result instead",
+            )
+            raise fail(errors.BACKWARD_ARGUMENT, name=matmul.name, what=what, fix=fix)
+    if out_scale is not None:
+        fix = "divide the result by out_scale instead"
+        raise fail(errors.BACKWARD_ARGUMENT, name=matmul.name, what="a product with out_scale", fix=fix)
     ctx.save_for_backward(a, b, scale_a, scale_b)
+    # PyTorch leaves out arguments that are equal to their defaults, also in `ctx.needs_input_grad`.
+    ctx.added = [(x.shape, x.dtype) if x is not None and x.requires_grad else None for x in (bias, residual)]
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """dA = G B^T and dB = A^T G, where G is the gradient times both scales in the type of the operands."""
     a, b, scale_a, scale_b = ctx.saved_tensors
+    added = [None if form is None else grad.sum_to_size(form[0]).to(form[1]) for form in ctx.added]
     if scale_a is not None:
         grad = grad * (scale_a.reshape(-1, 1) if scale_a.numel() > 1 else scale_a.reshape(()))
     if scale_b is not None:
@@ -101,32 +145,27 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     grad = grad.to(a.dtype).contiguous()  # The gradient of a sum has strides of 0.
     left = matmul(grad, b.t()) if ctx.needs_input_grad[0] else None
     right = matmul(a.t(), grad) if ctx.needs_input_grad[1] else None
-    return left, right, None, None
+    return left, right, None, None, *added, None
 
 
 @matmul.register_vmap
-def _(
-    info: Any, in_dims: tuple[Any, ...], a: Tensor, b: Tensor, scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None, **keywords: Any,
-) -> tuple[Tensor, int]:  # fmt: skip
+def _(info: Any, in_dims: tuple[Any, ...], *tensors: Any, **keywords: Any) -> tuple[Tensor, int]:
     """One product where only the rows of a, or only the columns of b, are many; else one for each pair."""
     import torch
 
-    over_a, over_b, *over_scales = (*in_dims, None, None)[:4]
-    unscaled = scale_a is None and scale_b is None
-    if over_b is None and unscaled:
+    (a, b, *others), (over_a, over_b) = tensors, in_dims[:2]
+    plain = all(x is None for x in others) and not keywords.get("gated")
+    if over_b is None and plain:
         rows = a.movedim(over_a, 0)
-        flat = rows.reshape(-1, rows.shape[-1])
-        return matmul(flat, b, **keywords).unflatten(0, rows.shape[:2]), 0
-    if over_a is None and unscaled:
+        return matmul(rows.flatten(0, 1), b, **keywords).unflatten(0, rows.shape[:2]), 0
+    if over_a is None and plain:
         columns = b.movedim(over_b, 1)
-        flat = columns.reshape(columns.shape[0], -1)
-        return matmul(a, flat, **keywords).unflatten(1, columns.shape[1:]), 1
+        return matmul(a, columns.flatten(1, 2), **keywords).unflatten(1, columns.shape[1:]), 1
 
-    def each(value: Tensor | None, dim: int | None) -> Any:
+    def each(value: Any, dim: int | None) -> Any:
         return [value] * info.batch_size if value is None or dim is None else value.unbind(dim)
 
-    sides = (each(a, over_a), each(b, over_b), each(scale_a, over_scales[0]), each(scale_b, over_scales[1]))
+    sides = [each(value, dim) for value, dim in zip_longest(tensors, in_dims)]
     return torch.stack([matmul(*side, **keywords) for side in zip(*sides, strict=True)]), 0
 
 
