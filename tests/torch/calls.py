@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 class Call(NamedTuple):
     """Arguments of a call, and the same function of PyTorch with its tolerance. `rows` says which arguments have the first
     dimension of the first one."""
+    """Arguments of a call, and the same function of PyTorch. `grad` says whether gradients of all float arguments exist, `rows`
+    which arguments have the first dimension of the first one, `differentiable` which have gradients (None: all floats)."""
 
     args: tuple[Any, ...]
     keywords: dict[str, Any]
     reference: Callable[..., Any] | None
     tolerance: float = 1e-5
     rows: tuple[int, ...] = (0,)
+    differentiable: tuple[int, ...] | None = None
 
     def first(self, count: int) -> list[Any]:
         """The arguments of the first rows alone."""
@@ -55,6 +58,29 @@ def cross_entropy(torch: ModuleType) -> Call:
 
     labels = torch.tensor([3, 0, -100, 32])
     return Call((torch.randn(4, 33), labels, 0.1, 0.01), {}, reference, rows=(0, 1))
+
+
+def rope(torch: ModuleType) -> Call:
+    def reference(x, cos, sin):
+        one, other = x.chunk(2, -1)
+        cos, sin = cos[:7, None], sin[:7, None]
+        return torch.cat([one * cos - other * sin, one * sin + other * cos], -1)
+
+    angles = torch.randn(9, 8)
+    cos, sin = angles.cos(), angles.sin()
+    return Call((torch.randn(2, 7, 3, 16), cos, sin), {}, reference, differentiable=(0,))
+
+
+def swiglu(torch: ModuleType) -> Call:
+    return Call((torch.randn(5, 33), torch.randn(5, 33)), {}, lambda x, y: torch.nn.functional.silu(x) * y, rows=(0, 1))
+
+
+def geglu(torch: ModuleType) -> Call:
+    def reference(x):
+        gate, up = x.chunk(2, -1)
+        return torch.nn.functional.gelu(gate) * up
+
+    return Call((torch.randn(3, 2, 66),), {}, reference)
 
 
 def cumsum(torch: ModuleType) -> Call:
@@ -110,6 +136,9 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::softmax": softmax,
     "weft::log_softmax": log_softmax,
     "weft::cross_entropy": cross_entropy,
+    "weft::rope": rope,
+    "weft::swiglu": swiglu,
+    "weft::geglu": geglu,
     "weft::cumsum": cumsum,
     "weft::topk": topk,
     "weft::rms_factors": rms_factors,
@@ -123,6 +152,8 @@ ELSEWHERE = {
     "weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it",
     "weft::rms_norm_backward": OF_GRADIENTS,
     "weft::cross_entropy_backward": OF_GRADIENTS,
+    "weft::swiglu_backward": OF_GRADIENTS,
+    "weft::geglu_backward": OF_GRADIENTS,
     "weft::softmax_backward": OF_GRADIENTS,
     "weft::log_softmax_backward": OF_GRADIENTS,
     "weft::layer_norm_backward": OF_GRADIENTS,

@@ -30,7 +30,11 @@ def each(names):
 
 def wanting(torch, call):
     """The arguments, of which floats require gradients."""
-    return [x.clone().requires_grad_() if torch.is_tensor(x) and x.is_floating_point() else x for x in call.args]
+    chosen = range(len(call.args)) if call.differentiable is None else call.differentiable
+    return [
+        x.clone().requires_grad_() if i in chosen and torch.is_tensor(x) and x.is_floating_point() else x
+        for i, x in enumerate(call.args)
+    ]
 
 
 def values(torch, result):

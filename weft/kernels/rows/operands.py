@@ -125,8 +125,15 @@ def check_apart(found: Lines, source: Lines) -> None:
     """An output may be a source, but not overlap it otherwise. Raises LaunchError (kernels-out-overlaps)."""
     (low, high), (first, end) = found.span, source.span
     same = (low, found.pitch, found.itemsize) == (first, source.pitch, source.itemsize)
-    if low < end and first < high and not same:
+    if low < end and first < high and not same and not _side_by_side(found, source):
         raise fail(errors.OUT_OVERLAPS, name=source.name)
+
+
+def _side_by_side(one: Lines, other: Lines) -> bool:
+    """Whether rows that are as far apart lie between one another, as the halves of a matrix do."""
+    step, size = one.pitch * one.itemsize, other.pitch * other.itemsize
+    after = (other.pointer - one.pointer) % max(step, 1)
+    return step == size and after >= one.cols * one.itemsize and after + other.cols * other.itemsize <= step
 
 
 def width_of(cols: int, first: Lines, *others: Lines | None) -> int:
