@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import kernels
 from weft.torch.operators import operator
+from weft.torch.shapes import over_leading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +41,7 @@ def _backward_rope(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 rope.register_autograd(_backward_rope, setup_context=_keep_rope)
+rope.register_vmap(over_leading(rope))
 
 
 @operator("weft::swiglu")
@@ -98,3 +100,5 @@ def _backward(function: Any) -> Any:
 
 swiglu.register_autograd(_backward(swiglu_backward), setup_context=_keep)
 geglu.register_autograd(_backward(geglu_backward), setup_context=_keep)
+for _function in (swiglu, geglu):
+    _function.register_vmap(over_leading(_function, 0, 1))

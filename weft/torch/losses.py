@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import kernels
 from weft.torch.operators import operator
+from weft.torch.shapes import over_leading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,3 +60,4 @@ def _backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
 
 
 cross_entropy.register_autograd(_backward, setup_context=_keep)
+cross_entropy.register_vmap(over_leading(cross_entropy, 0, 1))
