@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 
 class Call(NamedTuple):
     """Arguments of a call, and the same function of PyTorch with its tolerance. `rows` says which arguments have the first
-    dimension of the first one."""
-    """Arguments of a call, and the same function of PyTorch. `grad` says whether gradients of all float arguments exist, `rows`
-    which arguments have the first dimension of the first one, `differentiable` which have gradients (None: all floats)."""
+    dimension of the first one, `differentiable` which have gradients (None: all floats)."""
 
     args: tuple[Any, ...]
     keywords: dict[str, Any]
