@@ -53,6 +53,48 @@ SCALE = row(
     "scale is {got}, but it must be a positive number",
     "leave it out for 1 / sqrt(head size); for a negative one negate q",
 )
+WINDOW = row(
+    "attention-window",
+    LaunchError,
+    "window is {got}, but it must be a pair of keys before and behind a query",
+    "write window=(1023, 0) for 1,024 keys up to the query's position; None on a side means any number",
+)
+SOFTCAP = row(
+    "attention-softcap",
+    LaunchError,
+    "softcap is {got}, but it must be a positive number",
+    "leave it out for scores without a cap",
+)
+OPTION = row(
+    "attention-option",
+    LaunchError,
+    "the option {name} is {got}",
+    "pass {want}, on the device of q",
+)
+PREFIX = row(
+    "attention-prefix",
+    LaunchError,
+    "prefix extends what a mask leaves to a query at its right, but there is {got}",
+    "pass it with causal=True and without a window to the left; a mask_mod expresses anything else",
+)
+TOGETHER = row(
+    "attention-together",
+    LaunchError,
+    "documents and {other} are given together",
+    "pass one of them; a mask_mod with mask_args expresses both",
+)
+SEQUENCES = row(
+    "attention-sequences",
+    LaunchError,
+    "sequences of variable lengths lie behind one another in arrays of batch 1, but {got}",
+    "pass int32 arrays [n + 1] that begin with 0, never decrease, and end with the number of positions",
+)
+FUNCTION = row(
+    "attention-function",
+    LaunchError,
+    "{name} is {got}, which is no kernel function",
+    "decorate it with @weft.jit; it gets (score, batch, head, query, key) or, to mask, (batch, head, query, key)",
+)
 OUT = row(
     "attention-out",
     LaunchError,

@@ -9,6 +9,7 @@ from typing import Any
 from weft.errors import attention as errors
 from weft.errors import fail
 from weft.kernels.arrays import Described
+from weft.kernels.attend_options import Options, check_options, factors, sequences_of
 from weft.kernels.attend_plan import (
     ROWS,
     SHARED_BYTES,
@@ -18,15 +19,14 @@ from weft.kernels.attend_plan import (
     Parts,
     make_attention_plan,
 )
-from weft.kernels.device.attend import attend
+from weft.kernels.device.attend import SEARCHES, attend, find_spans
 from weft.kernels.heads import Heads, check_alike, check_described, check_out, heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
-from weft.kernels.memory import empty_like, fill
-from weft.plain import as_number
+from weft.kernels.memory import empty_like, fill, used_on
+from weft.nvidia.ragged_tma import ragged_form
 from weft.runtime import driver
 from weft.runtime.compiled import CompiledKernel
 
-LOG2_E = 1.4426950408889634
 CACHE_BYTES = 32 << 20
 """Bytes of keys and values that the tiles of a band share, of an L2 cache of 50 MiB on Hopper."""
 _READY = 1024
@@ -57,17 +57,21 @@ class Attention:
     out: Described
     numbers: tuple[Any, ...]
 
-    def arguments(self, q: Any, k: Any, v: Any, out: Any, lse: Any) -> tuple[Any, ...]:
+    def arguments(self, q: Any, k: Any, v: Any, out: Any, lse: Any, spans: Any, given: Options) -> tuple[Any, ...]:
         """The kernel's arguments."""
-        return self.q.of(q), self.k.of(k), self.v.of(v), self.out.of(out), lse, *self.numbers, self.plan
-
-    def run(self, q: Any, k: Any, v: Any, out: Any, lse: Any, stream: Any) -> CompiledKernel:
-        """Launch the kernel; returns it compiled."""
-        return attend[self.programs](*self.arguments(q, k, v, out, lse), num_warps=4, stream=stream)
+        starts = (given.cu_seqlens_q, given.cu_seqlens_q if given.cu_seqlens_k is None else given.cu_seqlens_k)
+        return (
+            self.q.of(q), self.k.of(k), self.v.of(v), self.out.of(out), lse, given.prefix, *starts, spans, given.alibi,
+            given.sinks, given.score_args, given.mask_args, *self.numbers, self.plan,
+        )  # fmt: skip
 
 
 def attention(
-    q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, return_lse: bool = False, out: Any = None,
+    q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None,
+    window: tuple[int | None, int | None] | None = None, softcap: float | None = None, alibi: Any = None, sinks: Any = None,
+    prefix: Any = None, documents: Any = None,
+    cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, score_mod: Any = None, mask_mod: Any = None,
+    score_args: tuple[Any, ...] = (), mask_args: tuple[Any, ...] = (), return_lse: bool = False, out: Any = None,
     config: AttentionConfig | None = None, stream: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale * q k^T) v for every head; returns `out` [batch, heads, queries, head size of v].
@@ -76,27 +80,47 @@ def attention(
     of v], as `torch.nn.functional.scaled_dot_product_attention` takes them: arrays of PyTorch, NumPy or CuPy of float16 or
     bfloat16, whose last dimension is contiguous and whose other strides are positive multiples of 16 bytes, in any order.
     `heads` is a multiple of `kv heads` (grouped queries). Head sizes are 64, 96, 128 and 256, and 192 with 128 for v. Host
-    arrays are simulated.
+    arrays are simulated. `scale` is 1 / sqrt(head size) unless given.
 
-    With `causal` the last query sees all keys, and each query before it one less (aligned at the bottom right); blocks of keys
-    that no query of a tile sees are not loaded. `scale` is 1 / sqrt(head size) unless given. With `return_lse` the result is
-    `(out, lse)`, where lse [batch, heads, queries] is the natural logarithm of the sum of exponentials of the scaled scores, in
-    float32. A query that sees no key has 0 in `out` and -inf in `lse`.
+    Which keys a query sees: query i has the position i + keys - queries among the keys, so that the last one stands at the last
+    key. With `causal` it sees those up to its position; with `window` (left, right) those at most `left` before and `right`
+    behind it, None for any number. The first `prefix` keys, an int32 array [batch], are seen by all queries in spite of
+    `causal`. `documents`, an int32 array [batch, length] that never decreases along a row, restricts the queries of a position
+    to the keys of the same document. Blocks of keys that no query of a tile sees are not loaded.
+
+    With `cu_seqlens_q`, an int32 array [n + 1], n sequences of variable lengths lie behind one another: `batch` is 1, and
+    sequence i has the queries from position cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1, and likewise keys (`cu_seqlens_k`, or
+    the same). The arguments above are about each sequence, and `prefix` has an element for each.
+
+    What happens to scores: with `softcap` they become softcap * tanh(score / softcap); with `alibi`, float32 slopes [heads],
+    the slope times the distance of query and key is subtracted. `score_mod(score, batch, head, query, key, *score_args)`, a
+    `@weft.jit` function, returns other scores, and `mask_mod(batch, head, query, key, *mask_args)` whether a query sees a key.
+    They get a tile of scaled scores in float32 and integers that broadcast with it; `batch` is the sequence where lengths are
+    variable. `mask_mod` is asked about every key that is loaded. `sinks`, float32 [heads], are scores of one more key for
+    each head, whose value is zero.
+
+    With `return_lse` the result is `(out, lse)`, where lse [batch, heads, queries] is the natural logarithm of the sum of
+    exponentials of scores, in float32. A query that sees no key has 0 in `out` and -inf in `lse`, without sinks.
 
     Scores, exponentials and sums are float32; weights are rounded to the type of v for the second product. With few queries
     those of several query heads of a group share a tile. The configuration is chosen by head sizes and mask; `config` overrides
     it.
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads, attention-size,
-    attention-strides, attention-scale, attention-out, attention-out-overlaps, attention-config-kind, attention-room,
-    attention-target, kernels-out-needed.
+    attention-strides, attention-scale, attention-window, attention-softcap, attention-option, attention-prefix,
+    attention-together, attention-sequences, attention-function, attention-out, attention-out-overlaps, attention-config-kind,
+    attention-room, attention-target, kernels-out-needed.
     """
-    ready = _ready(q, k, v, out, causal, scale, return_lse, config)
+    options = Options(
+        causal, scale, window, softcap, alibi, sinks, prefix, documents, cu_seqlens_q, cu_seqlens_k, score_mod, mask_mod,
+        tuple(score_args), tuple(mask_args), return_lse, config,
+    )  # fmt: skip
+    ready = _ready(q, k, v, out, options)
     if out is None:
         out = _empty(q, ready)
     lse = empty_like(q, ready.shape[:3], "float32") if return_lse else None
     if ready.call is not None:
-        ready.call.run(q, k, v, out, lse, stream)
+        _launch(ready.call, q, k, v, out, lse, options, stream)
     else:
         fill(out, 0)
         if lse is not None:
@@ -104,29 +128,44 @@ def attention(
     return (out, lse) if return_lse else out
 
 
-def compile_attention(
-    q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, return_lse: bool = False, out: Any = None,
-    config: AttentionConfig | None = None,
-) -> CompiledKernel:  # fmt: skip
-    """The kernel that `attention` would launch, compiled: its text, registers and shared memory. There is at least one query
-    and one key. Raises what `attention` raises, and attention-empty."""
-    ready = _ready(q, k, v, out, causal, scale, return_lse, config)
+def _launch(call: Attention, q: Any, k: Any, v: Any, out: Any, lse: Any, options: Options, stream: Any) -> None:
+    spans = None
+    if options.documents is not None:
+        (batch, _, length), documents = out.shape[:3], options.documents
+        spans = empty_like(q, (batch, 2, length), "int32")
+        find_spans[-(-length // SEARCHES), batch](documents, spans, length, num_warps=1, stream=stream)
+    attend[call.programs](*call.arguments(q, k, v, out, lse, spans, options), num_warps=4, stream=stream)
+    if spans is not None:
+        used_on(spans, stream)
+
+
+def compile_attention(q: Any, k: Any, v: Any, *, out: Any = None, **options: Any) -> CompiledKernel:
+    """The kernel that `attention` would launch with these options, compiled: its text, registers and shared memory. There is at
+    least one query and one key. Raises what `attention` raises, and attention-empty."""
+    given = Options(**options)
+    ready = _ready(q, k, v, out, given)
     if ready.call is None:
         raise fail(errors.EMPTY, shape=list(ready.shape))
-    lse = empty_like(q, ready.shape[:3], "float32") if return_lse else None
-    return attend.warmup(*ready.call.arguments(q, k, v, _empty(q, ready) if out is None else out, lse), num_warps=4)
+    lse = empty_like(q, ready.shape[:3], "float32") if given.return_lse else None
+    spans = None if given.documents is None else empty_like(q, (q.shape[0], 2, q.shape[2]), "int32")
+    out = _empty(q, ready) if out is None else out
+    return attend.warmup(*ready.call.arguments(q, k, v, out, lse, spans, given), num_warps=4)
 
 
-def chosen_attention(size: int, v_size: int, masked: bool, members: int, queries: int) -> tuple[AttentionConfig, int]:
-    """The configuration for head sizes of keys and of values, with a mask or without, for `members` query heads for each head
+def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries: int) -> tuple[AttentionConfig, int]:
+    """The configuration for head sizes of keys and of values and the parts of a kernel, for `members` query heads for each head
     of keys; and how many consecutive queries of a head a consumer's 64 rows are. Raises LaunchError (attention-size)."""
     if (size, v_size) not in TILES:
         known = sorted(TILES, key=lambda sizes: (abs(sizes[0] - size) + abs(sizes[1] - v_size), sizes))
         raise fail(errors.SIZE, size=size, v_size=v_size, known=", ".join(map(_sizes, known)))
-    config = TILES[size, v_size][masked]
+    config = TILES[size, v_size][parts.bounded]
+    if parts.sequences:
+        return config, ROWS
     length = ROWS if members == 1 or queries > ROWS // 2 else 1 << (queries - 1).bit_length()
     rows = queries if length == ROWS else members * length
-    return replace(config, consumers=min(config.consumers, -(-rows // ROWS))), length
+    # Three consumers have no registers left for bounds from memory, or for functions of the caller.
+    most = 2 if parts.documents or parts.score_mod is not None or parts.mask_mod is not None else config.consumers
+    return replace(config, consumers=min(config.consumers, most, -(-rows // ROWS))), length
 
 
 def _sizes(sizes: tuple[int, int]) -> str:
@@ -141,37 +180,41 @@ def _empty(q: Any, ready: _Ready) -> Any:
     return empty_like(q, ready.shape, ready.dtype)
 
 
-def _ready(q: Any, k: Any, v: Any, out: Any, causal: Any, scale: Any, lse: Any, config: Any) -> _Ready:
+def _ready(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     """The prepared call for these arrays. Addresses are checked at each call that passes `out`."""
+    if out is not None:
+        return _prepare(q, k, v, out, options)
     try:
-        key = (
-            *((x.dtype, x.shape, x.stride(), x.data_ptr() & 15, x.get_device()) for x in (q, k, v)), causal, scale, lse, config,
-            None if q.is_cuda else driver.simulated_target().arch,
-        )  # fmt: skip
-        ready = _known.get(key) if out is None else None
+        key = (*map(_key, (q, k, v)), options.key(_key), None if q.is_cuda else driver.simulated_target().arch)
+        ready = _known.get(key)
     except (AttributeError, TypeError):
         # Not PyTorch tensors, or an unhashable argument.
-        return _prepare(q, k, v, out, causal, scale, lse, config)
+        return _prepare(q, k, v, out, options)
     if ready is None:
-        ready = _prepare(q, k, v, out, causal, scale, lse, config)
-        if out is None:
-            if len(_known) >= _READY:
-                _known.clear()
-            _known[key] = ready
+        ready = _prepare(q, k, v, out, options)
+        if len(_known) >= _READY:
+            _known.clear()
+        _known[key] = ready
     return ready
 
 
-def _prepare(q: Any, k: Any, v: Any, out: Any, causal: Any, scale: Any, lse: Any, config: Any) -> _Ready:
+def _key(x: Any) -> tuple[Any, ...]:
+    return x.dtype, x.shape, x.stride(), x.data_ptr() & 15, x.get_device()
+
+
+def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     given = query, key, value = heads("q", q), heads("k", k), heads("v", v)
     check_alike(query, key, value)
     (batch, count, queries, size), (_, kv_heads, keys, v_size) = query.shape, value.shape
+    left, right = check_options(options, query, key)
+    parts = options.parts(left, right)
     members = count // kv_heads if kv_heads else 1
-    chosen, length = chosen_attention(size, v_size, bool(causal), members, max(queries, 1))
-    if config is not None:
-        chosen = _checked(config)
-    plan = make_attention_plan(query.dtype, size, v_size, chosen, Parts(right=bool(causal), lse=bool(lse)), length)
-    _check_room(plan)
-    factor = _scale(scale, size)
+    chosen, length = chosen_attention(size, v_size, parts, members, max(queries, 1))
+    plan = make_attention_plan(
+        query.dtype, size, v_size, chosen if options.config is None else options.config, parts, length
+    )
+    if plan.shared_bytes > SHARED_BYTES:
+        raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
     shape = (batch, count, queries, v_size)
     by_length = query.strides[2] > query.strides[1] and count > 1
     strides = (count * queries * v_size, *((v_size, count * v_size) if by_length else (queries * v_size, v_size)), 1)
@@ -186,18 +229,19 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, causal: Any, scale: Any, lse: Any
     machine = target_of(query.device)
     if not machine.has_wgmma:
         raise fail(errors.TARGET, target=machine.name)
-    columns = -(-queries // plan.tile_queries)
-    parts = -(-members // plan.tile_heads)
-    band = max(1, CACHE_BYTES // (keys * (size + v_size) * query.itemsize)) * parts
-    tiles = batch * kv_heads * parts * columns
+    sequences = sequences_of(options) if parts.sequences else batch
+    columns = queries // plan.tile_queries + sequences if parts.sequences else -(-queries // plan.tile_queries)
+    rows = kv_heads * -(-members // plan.tile_heads) * (1 if parts.sequences else batch)
+    band = max(1, CACHE_BYTES // (keys * (size + v_size) * query.itemsize)) * -(-members // plan.tile_heads)
+    described = _of_sequences if parts.sequences else _grouped
     call = Attention(
         plan,
-        min(tiles, multiprocessors_of(query.device, machine_of(machine))),
-        _grouped(query, kv_heads, plan.q_box, plan),
-        Described(key.shape, key.strides, (1, 1, *plan.k_block), plan.layout((1, 1, *plan.k_block))),
-        Described(value.shape, value.strides, (1, 1, *plan.v_block), plan.layout((1, 1, *plan.v_block))),
-        _grouped(target, kv_heads, plan.o_box, plan),
-        (factor, batch, kv_heads, members, queries, keys, band, 0, 0),
+        min(rows * columns, multiprocessors_of(query.device, machine_of(machine))),
+        described(query, kv_heads, plan.q_box, plan),
+        _keys(key, plan.k_block, plan),
+        _keys(value, plan.v_block, plan),
+        described(target, kv_heads, plan.o_box, plan),
+        (*factors(options, size), sequences, kv_heads, members, queries, keys, band, left or 0, right or 0),
     )
     return replace(ready, call=call)
 
@@ -210,22 +254,13 @@ def _grouped(x: Heads, kv_heads: int, box: tuple[int, ...], plan: AttentionPlan)
     return Described(shape, strides, box, plan.layout(box))
 
 
-def _checked(config: Any) -> AttentionConfig:
-    """Raises LaunchError (attention-config-kind)."""
-    if not isinstance(config, AttentionConfig):
-        raise fail(errors.CONFIG_KIND, got=repr(config))
-    return config
+def _of_sequences(x: Heads, _: int, box: tuple[int, ...], plan: AttentionPlan) -> Described:
+    """The ragged descriptors of heads by positions of sequences."""
+    return Described(*ragged_form(x.shape[1:], x.strides[1:], 1), box, plan.layout(box))
 
 
-def _check_room(plan: AttentionPlan) -> None:
-    """Raises LaunchError (attention-room)."""
-    if plan.shared_bytes > SHARED_BYTES:
-        raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
-
-
-def _scale(scale: Any, size: int) -> float:
-    """The factor of scores in exponents of 2. Raises LaunchError (attention-scale)."""
-    number = 1 / math.sqrt(size) if scale is None else as_number(scale)
-    if number is None or isinstance(number, complex) or not 0 < number < math.inf:
-        raise fail(errors.SCALE, got=repr(scale))
-    return float(number) * LOG2_E
+def _keys(x: Heads, block: tuple[int, int], plan: AttentionPlan) -> Described:
+    """The descriptors of keys or values."""
+    if plan.parts.sequences:
+        return _of_sequences(x, 0, (1, 1, 1, *block), plan)
+    return Described(x.shape, x.strides, (1, 1, *block), plan.layout((1, 1, *block)))

@@ -66,16 +66,32 @@ above."""
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a kernel's text: `right` and `left` bound the keys that a query sees, `lse`: log-sum-exp is stored."""
+    """The parts of a kernel's text.
+
+    `right`, `left`, `prefix` and `documents` bound the keys that a query sees; `sequences`: lengths are variable. `softcap`,
+    `alibi` and `score_mod` change scores, `mask_mod` masks some, `sinks` add to sums. `lse`: log-sum-exp is stored."""
 
     right: bool = False
     left: bool = False
+    prefix: bool = False
+    documents: bool = False
+    sequences: bool = False
+    softcap: bool = False
+    alibi: bool = False
+    sinks: bool = False
     lse: bool = False
+    score_mod: Any = None
+    mask_mod: Any = None
+
+    @property
+    def bounded(self) -> bool:
+        """True if queries see different intervals of keys."""
+        return self.right or self.left or self.documents
 
     @property
     def masks(self) -> bool:
-        """True if more blocks than the last one need a mask."""
-        return self.right or self.left
+        """True if more blocks than the last one may need a mask."""
+        return self.bounded or self.mask_mod is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,6 +158,11 @@ class AttentionPlan:
     def registers(self) -> tuple[int, ...]:
         """Registers of their threads."""
         return REGISTERS[self.consumers]
+
+    @property
+    def axes(self) -> tuple[int, int, int]:
+        """The axes of a block's columns in registers, in lanes, and again in registers; in one, where no tile has such axes."""
+        return (self.block_n // 8, 4, 2) if self.block_n % 64 == 0 else (self.block_n, 1, 1)
 
     # Shared memory
 

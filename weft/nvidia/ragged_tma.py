@@ -62,13 +62,17 @@ def create_ragged_descriptor(
         raise fail(errors.RAGGED_DIM, dim=ragged_dim, shape=shape)
     if shape[dim] > END:
         raise fail(errors.RAGGED_ROWS, dim=dim, shape=shape, most=END)
-    shape[dim] = END
     if layout is None:
         layout = NVMMASharedLayout.get_default_for(block_shape, Element(8 * ITEMSIZE[known.dtype]))
     cluster = [[0, 0, *vector] for vector in layout.cga_layout or ()]
     whole = replace(layout, rank=rank + 2, cga_layout=cluster)
-    step = strides[dim]
-    return TensorDescriptor(tensor, [_ANY, _ANY, *shape], [_WRAP - step, step, *strides], [1, 1, *block_shape], whole)
+    return TensorDescriptor(tensor, *ragged_form(shape, strides, dim), [1, 1, *block_shape], whole)
+
+
+def ragged_form(shape: Sequence[int], strides: Sequence[int], dim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of the descriptor of an array whose slices along `dim` end anywhere: two dimensions more in front."""
+    rows = (*shape[:dim], END, *shape[dim + 1 :])
+    return (_ANY, _ANY, *rows), (_WRAP - strides[dim], strides[dim], *strides)
 
 
 @jit

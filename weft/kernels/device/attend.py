@@ -17,16 +17,19 @@ exp2(-inf) = 0, and so is their sum.
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.attend_plan import AttentionPlan
 from weft.kernels.device.attend_parts import FIELDS, Problem, Tile, published
+from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from weft.nvidia.ragged_tma import to_ragged_indices
 
 LOWEST = -(2.0**100)
 """Where row maxima start: below all scores of 16-bit operands, and finite when it is scaled."""
-LN_2 = 0.6931471805599453
 
 
 @gl.aggregate
@@ -125,24 +128,43 @@ def produce(buffers, q, k, v, problem):
             for i in range(tile.end - tile.first):
                 slot, phase, key = n % plan.stages, (n // plan.stages & 1) ^ 1, (tile.end - 1 - i) * plan.block_n
                 mbarrier.wait(buffers.k_free.index(slot), phase)
-                load(k, [tile.batch, tile.head, key, 0], buffers.k_ready.index(slot), buffers.k.index(slot))
+                at = keys_at(tile, key, plan)
+                load(k, at, buffers.k_ready.index(slot), buffers.k.index(slot))
                 if i == 0:
                     # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
-                    load_queries(buffers, q, index, tile)
+                    load_queries(buffers, q, index, tile, problem)
                 mbarrier.wait(buffers.v_free.index(slot), phase)
-                load(v, [tile.batch, tile.head, key, 0], buffers.v_ready.index(slot), buffers.v.index(slot))
+                load(v, at, buffers.v_ready.index(slot), buffers.v.index(slot))
                 n += 1
-            index += 1
+            index += (tile.end > tile.first).to(gl.int32)
     wait_for_queries(buffers, index)
-    Tile(0, 0, 0, 0, 0, 0, 0, 0).publish(buffers.tiles.index(index % plan.q_stages))
+    Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0).publish(buffers.tiles.index(index % plan.q_stages))
     mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
+
+
+@jit
+def place(tile, member, query, problem, plan: gl.constexpr):
+    """The coordinates of queries or results: of a dense array, or of a ragged descriptor of a sequence's positions."""
+    if plan.parts.sequences:
+        first, second, position = to_ragged_indices(tile.q_start, tile.queries, query)
+        return [first, second, tile.head * problem.members + member, position, 0]
+    return [tile.batch, tile.head, member, query, 0]
+
+
+@jit
+def keys_at(tile, key, plan: gl.constexpr):
+    """The coordinates of keys or values."""
+    if plan.parts.sequences:
+        first, second, position = to_ragged_indices(tile.k_start, tile.keys, key)
+        return [first, second, tile.head, position, 0]
+    return [tile.batch, tile.head, key, 0]
 
 
 @jit
 def load(desc, at, bar, memory):
     """Issue the TMA load of a block of keys or values."""
     mbarrier.expect(bar, desc.block_type.nbytes)
-    tma.async_load(desc, at, bar, memory.reshape([1, 1, *memory.shape]))
+    tma.async_load(desc, at, bar, memory.reshape(desc.block_type.shape))
 
 
 @jit
@@ -153,7 +175,7 @@ def wait_for_queries(buffers, index):
 
 
 @jit
-def load_queries(buffers, q, index, tile):
+def load_queries(buffers, q, index, tile, problem):
     """Publish a tile and issue the TMA loads of its queries, when their slot is free."""
     plan: gl.constexpr = buffers.plan
     slot = index % plan.q_stages
@@ -162,7 +184,8 @@ def load_queries(buffers, q, index, tile):
     bar = buffers.q_ready.index(slot)
     mbarrier.expect(bar, plan.consumers * q.block_type.nbytes)
     for which in gl.static_range(plan.consumers):
-        at = [tile.batch, tile.head, tile.member + which * plan.heads_step, tile.query + which * plan.queries_step, 0]
+        member, query = tile.member + which * plan.heads_step, tile.query + which * plan.queries_step
+        at = place(tile, member, query, problem, plan)
         tma.async_load(q, at, bar, buffers.queries(index, which).reshape(plan.q_box))
 
 
@@ -191,23 +214,28 @@ class Softmax:
 
 
 @jit
-def begin(buffers, which: gl.constexpr, q, n, key, problem, tile, query, scale):
-    """The first block of a tile, which may reach beyond the last key: its weights, and the softmax."""
+def begin(buffers, which: gl.constexpr, q, n, key, problem, tile, scoring):
+    """The first block of a tile, which may reach beyond the last key: its weights, the softmax, and the factor of scores in
+    exponents of 2."""
     plan: gl.constexpr = buffers.plan
     buffers.my_turn(which, n)
     s = buffers.scores(q, n)
     buffers.next_turn(which)
     s = warpgroup_mma_wait(0, s)
     mbarrier.arrive(buffers.k_free.index(n % plan.stages), count=1)
-    s = problem.masked(s, tile, query, key)
+    s, natural = scoring.modified(s, problem, tile, which, key)
+    s = problem.masked(s, tile, tile.query + which * plan.queries_step, key)
+    if plan.parts.mask_mod is not None:
+        s = scoring.allowed(s, problem, tile, which, key)
+    factor = LOG2_E if natural else scoring.scale
     top = gl.maximum(gl.max(s, axis=1), LOWEST)
-    weights = gl.exp2(s * scale - (top * scale)[:, None])
+    weights = gl.exp2(s * factor - (top * factor)[:, None])
     softmax = Softmax(top, gl.sum(weights, axis=1), gl.full_like(top, 1.0), plan)
-    return softmax.as_operand(weights), softmax
+    return softmax.as_operand(weights), softmax, factor
 
 
 @jit
-def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, problem, tile, query, scale):
+def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, problem, tile, scoring, factor):
     """A further block: its scores, the MMA of the weights before, and its weights."""
     plan: gl.constexpr = buffers.plan
     buffers.my_turn(which, n)
@@ -218,13 +246,16 @@ def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, proble
     buffers.next_turn(which)
     s = warpgroup_mma_wait(1, s)
     mbarrier.arrive(buffers.k_free.index(n % plan.stages), count=1)
-    if plan.parts.masks and mask:
-        s = problem.masked(s, tile, query, key)
+    s, _ = scoring.modified(s, problem, tile, which, key)
+    if plan.parts.bounded and mask:
+        s = problem.masked(s, tile, tile.query + which * plan.queries_step, key)
+    if plan.parts.mask_mod is not None:
+        s = scoring.allowed(s, problem, tile, which, key)
     top = gl.maximum(softmax.top, gl.max(s, axis=1))
     if not plan.config.late:
         o = warpgroup_mma_wait(0, o)
-    weights = gl.exp2(s * scale - (top * scale)[:, None])
-    old = gl.exp2((softmax.top - top) * scale)
+    weights = gl.exp2(s * factor - (top * factor)[:, None])
+    old = gl.exp2((softmax.top - top) * factor)
     softmax = Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, plan)
     if plan.config.late:
         o = warpgroup_mma_wait(0, o)
@@ -235,7 +266,7 @@ def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, proble
 
 
 @jit
-def consume(which: gl.constexpr, buffers, out, lse, problem, scale):
+def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
     """A consumer: its rows of all tiles of the program."""
     plan: gl.constexpr = buffers.plan
     n, index = 0, 0
@@ -248,19 +279,19 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scale):
         back = tile.end - 1 + n
         behind = back - tile.first + 1
         o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
-        p, softmax = begin(buffers, which, q, n, (tile.end - 1) * plan.block_n, problem, tile, query, scale)
+        p, softmax, factor = begin(buffers, which, q, n, (tile.end - 1) * plan.block_n, problem, tile, scoring)
         n += 1
         while n < behind:
             block = back - n
             mask = (block >= stop) | (block < whole)
             key = block * plan.block_n
-            p, o, softmax = proceed(buffers, which, q, p, o, softmax, n, key, mask, problem, tile, query, scale)
+            p, o, softmax = proceed(buffers, which, q, p, o, softmax, n, key, mask, problem, tile, scoring, factor)
             n += 1
         if plan.config.rescale_first:
             o = softmax.scaled(o)
         o = warpgroup_mma_wait(0, buffers.weighted(p, o, n - 1))
         mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
-        finish(which, buffers, out, lse, problem, index, o, softmax, scale)
+        finish(which, buffers, out, lse, problem, scoring, index, o, softmax, factor)
         index += 1
         tile = await_tile(buffers, index)
     tma.store_wait(0)
@@ -275,41 +306,75 @@ def await_tile(buffers, index):
 
 
 @jit
-def finish(which: gl.constexpr, buffers, out, lse, problem, index, o, softmax, scale):
+def finish(which: gl.constexpr, buffers, out, lse, problem, scoring, index, o, softmax, factor):
     """Divide the results by the sums of weights, and store them, and the logarithms of the sums."""
     plan: gl.constexpr = buffers.plan
     tile = published(buffers.tiles.index(index % plan.q_stages))
     member, query = tile.member + which * plan.heads_step, tile.query + which * plan.queries_step
-    nothing = softmax.total == 0.0
-    o = Softmax(softmax.top, softmax.total, gl.where(nothing, 0.0, 1.0 / softmax.total), plan).scaled(o)
+    top, total, weight = softmax.top * factor, softmax.total, 1.0
+    if plan.parts.sinks:
+        top, total, weight = scoring.with_sinks(softmax, problem, tile, which, factor)
+    nothing = total == 0.0
+    o = Softmax(top, total, gl.where(nothing, 0.0, weight / total), plan).scaled(o)
     # The consumer's queries are not needed any more.
     memory = buffers.results(index, which)
     memory.store(o.to(plan.dtype))
     fence_async_shared()
-    tma.async_store(out, [tile.batch, tile.head, member, query, 0], memory.reshape(plan.o_box))
+    tma.async_store(out, place(tile, member, query, problem, plan), memory.reshape(plan.o_box))
     if plan.parts.lse:
         row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))
         member, query = member + row // plan.length, query + row % plan.length
-        head = (gl.cast(tile.batch, gl.int64) * problem.kv_heads + tile.head) * problem.members + member
-        found = gl.where(nothing, -float("inf"), (softmax.top * scale + gl.log2(softmax.total)) * LN_2)
-        gl.store(lse + head * tile.queries + query, found, mask=(member < problem.members) & (query < tile.queries))
+        batch = 0 if plan.parts.sequences else tile.batch
+        head = (gl.cast(batch, gl.int64) * problem.kv_heads + tile.head) * problem.members + member
+        found = gl.where(nothing, -float("inf"), (top + gl.log2(total)) * LN_2)
+        at = head * problem.queries + tile.q_start + query
+        gl.store(lse + at, found, mask=(member < problem.members) & (query < tile.queries))
     tma.store_wait(0)
     mbarrier.arrive(buffers.q_free.index(index % plan.q_stages), count=1)
 
 
-SIZES = ["batch", "kv_heads", "members", "queries", "keys", "band", "left", "right", "scale"]
+SIZES = [
+    "batch", "kv_heads", "members", "queries", "keys", "band", "left", "right", "scale", "inner",
+]  # fmt: skip
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
+Pointer: TypeAlias = "gl.tensor | None"
 
 
 @jit(fast_math=["exp2", "div"], do_not_specialize=SIZES)
 def attend(
-    q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, out: tma.tensor_descriptor,
-    lse: gl.tensor | None, scale: float, batch: int, kv_heads: int, members: int, queries: int, keys: int, band: int, left: int,
-    right: int, plan: gl.constexpr[AttentionPlan],
+    q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, out: tma.tensor_descriptor, lse: Pointer,
+    prefix: Pointer, q_starts: Pointer, k_starts: Pointer, spans: Pointer, slopes: Pointer, sinks: Pointer, score_args: Any,
+    mask_args: Any, scale: float, inner: float, batch: int, kv_heads: int, members: int, queries: int, keys: int, band: int,
+    left: int, right: int, plan: gl.constexpr[AttentionPlan],
 ) -> None:  # fmt: skip
-    """Attention forward; see the module. `scale` is that of the scores times the binary logarithm of e."""
+    """Attention forward; see the module, `Problem` and `Scoring`."""
     buffers = Buffers.make(plan)
-    problem = Problem(batch, kv_heads, members, queries, keys, band, left, right, plan)
-    roles = [(consume, (which, buffers, out, lse, problem, scale)) for which in range(plan.consumers)]
+    problem = Problem(
+        batch, kv_heads, members, queries, keys, band, left, right, prefix, q_starts, k_starts, spans, plan
+    )
+    scoring = Scoring(scale, inner, slopes, sinks, score_args, mask_args, plan)
+    roles = [(consume, (which, buffers, out, lse, problem, scoring)) for which in range(plan.consumers)]
     roles = [*roles, (produce, (buffers, q, k, v, problem))]
     gl.warp_specialize(roles, plan.warps, plan.registers)
+
+
+SEARCHES = 32
+"""Positions of a program that looks up documents."""
+
+
+@jit
+def find_spans(documents: gl.tensor, spans: gl.tensor, length: int) -> None:
+    """The first position of each position's document, and the one behind its last: `documents` [batch, length] never decrease
+    along a row, `spans` is [batch, 2, length]."""
+    at = gl.program_id(0) * SEARCHES + gl.arange(0, SEARCHES, gl.BlockedLayout([1], [32], [1], [0]))
+    ids = documents + gl.program_id(1) * length
+    inside = at < length
+    mine = gl.load(ids + at, mask=inside, other=0)
+    for last in gl.static_range(2):
+        low, high = gl.zeros_like(at), gl.zeros_like(at) + length
+        for _ in range(32):
+            middle = (low + high) // 2
+            other = gl.load(ids + middle, mask=low < high, other=0)
+            before = (other <= mine if last else other < mine) & (low < high)
+            low, high = gl.where(before, middle + 1, low), gl.where(before, high, gl.minimum(high, middle))
+        gl.store(spans + (2 * gl.program_id(1) + last) * length + at, low, mask=inside)

@@ -1,12 +1,18 @@
 """Parts of attention kernels: the tiles of a program, and the keys that queries see.
 
 Every query sees an interval of keys. With `offset` = keys - queries, which aligns the last query with the last key, query i
-sees the keys from i + offset - left to i + offset + right, as far as there are; `causal` is right = 0. Intervals move to the
-right from query to query, so those of a tile's first and last query say which blocks of keys it visits, and which of them are
-seen by all of its queries and need no mask.
+sees the keys from i + offset - left to i + offset + right, as far as there are, and the first `prefix` keys; `causal` is right
+= 0. Documents bound them further. Intervals move to the right from query to query, so those of a tile's first and last query
+say which blocks of keys it visits, and which of them are seen by all of its queries and need no mask.
+
+With variable lengths the sequences lie behind one another along the dimension of positions. A sequence that begins at position
+p has its tiles in the columns from p // rows + its number on: at most one of them is behind its end, and no one has to add up
+lengths.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from weft import language as gl
 from weft.kernel import jit
@@ -17,8 +23,9 @@ from weft.kernels.device.schedulers import in_bands
 class Tile:
     """A tile: some queries of query heads that share a head of keys and values.
 
-    `member` is the first query head within its group, `query` the first query; there are `queries` and `keys` in all. The tile
-    visits the blocks of keys from `end` - 1 down to `first`; behind the last tile of a program `end` is 0."""
+    `member` is the first query head within its group, `query` the first query; there are `queries` and `keys` in all, in
+    sequences of variable lengths from `q_start` and `k_start` on. All queries see `prefix` keys. The tile visits the blocks of
+    keys from `end` - 1 down to `first`; behind the last tile of a program `end` is 0."""
 
     batch: gl.tensor
     head: gl.tensor
@@ -28,18 +35,22 @@ class Tile:
     end: gl.tensor
     queries: gl.tensor
     keys: gl.tensor
+    prefix: gl.tensor
+    q_start: gl.tensor
+    k_start: gl.tensor
 
     @jit
     def publish(self, memory):
         """Write the tile to shared memory."""
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-        fields = (self.batch, self.head, self.member, self.query, self.first, self.end, self.queries, self.keys)
-        for i in gl.static_range(len(fields)):
-            memory.slice(i, 1).store(gl.full([1], fields[i], gl.int32, layout))
+        numbers = (self.batch, self.head, self.member, self.query, self.first, self.end, self.queries, self.keys)
+        numbers = (*numbers, self.prefix, self.q_start, self.k_start)
+        for i in gl.static_range(FIELDS):
+            memory.slice(i, 1).store(gl.full([1], numbers[i] if i < NUMBERS else 0, gl.int32, layout))
 
 
-FIELDS = 8
-"""Numbers of a published tile."""
+NUMBERS, FIELDS = 11, 16
+"""Numbers of a published tile, and their room."""
 
 
 @jit
@@ -49,8 +60,7 @@ def published(memory):
     Consumers read it where they need it: computed by themselves, or kept, its numbers would take registers that the softmax
     needs."""
     numbers = memory.load(gl.BlockedLayout([FIELDS], [32], [gl.num_warps()], [0]))
-    fields = [gl.uniform(numbers[i : i + 1].item()) for i in range(FIELDS)]
-    return Tile(*fields)
+    return Tile(*[gl.uniform(numbers[i : i + 1].item()) for i in range(NUMBERS)])
 
 
 @gl.aggregate
@@ -58,7 +68,8 @@ class Problem:
     """The extents of an attention, with `members` query heads for each of `kv_heads` heads of keys and values, and its masks.
 
     Tiles are numbered in bands of `band` heads, whose keys and values fit in L2 together, and within a band from the last
-    queries to the first: with a causal mask the longest tiles come first."""
+    queries to the first: with a causal mask the longest tiles come first. `starts` are the positions at which the queries and
+    the keys of `batch` sequences begin. `spans` are the first key of each position's document, and the one behind its last."""
 
     batch: gl.tensor
     kv_heads: gl.tensor
@@ -68,16 +79,23 @@ class Problem:
     band: gl.tensor
     left: gl.tensor
     right: gl.tensor
+    prefix: gl.tensor | None
+    q_starts: gl.tensor | None
+    k_starts: gl.tensor | None
+    spans: gl.tensor | None
     plan: gl.constexpr
 
     @jit
     def heads(self):
         """Rows of tiles: heads of keys and values of the whole batch, times the tiles of the query heads of each."""
-        return self.batch * self.kv_heads * gl.cdiv(self.members, self.plan.tile_heads)
+        rows = self.kv_heads * gl.cdiv(self.members, self.plan.tile_heads)
+        return rows if self.plan.parts.sequences else self.batch * rows
 
     @jit
     def columns(self):
         """Tiles along the queries."""
+        if self.plan.parts.sequences:
+            return self.queries // self.plan.tile_queries + self.batch
         return gl.cdiv(self.queries, self.plan.tile_queries)
 
     @jit
@@ -89,83 +107,151 @@ class Problem:
 
     @jit
     def tile(self, number):
-        """The tile of this number."""
+        """The tile of this number; without blocks if it is behind the end of its sequence."""
         plan: gl.constexpr = self.plan
         columns, parts = self.columns(), gl.cdiv(self.members, plan.tile_heads)
         _, row, column = in_bands(number, self.heads(), columns, self.band)
+        column = columns - 1 - column
         head = row // parts
-        batch = head // self.kv_heads
-        member, query = (row - head * parts) * plan.tile_heads, (columns - 1 - column) * plan.tile_queries
-        first, end = self.blocks(query, self.queries, self.keys)
-        return Tile(batch, head - batch * self.kv_heads, member, query, first, end, self.queries, self.keys)
+        member, batch = (row - head * parts) * plan.tile_heads, head // self.kv_heads
+        if plan.parts.sequences:
+            batch = self.sequence(column)
+            q_start, k_start = gl.load(self.q_starts + batch), gl.load(self.k_starts + batch)
+            query = (column - (q_start // plan.tile_queries + batch)) * plan.tile_queries
+            queries = gl.load(self.q_starts + batch + 1) - q_start
+            tile = Tile(
+                batch, head, member, query, 0, 0, queries, gl.load(self.k_starts + batch + 1) - k_start, self.bound(batch),
+                q_start, k_start,
+            )  # fmt: skip
+        else:
+            query, head = column * plan.tile_queries, head - batch * self.kv_heads
+            tile = Tile(batch, head, member, query, 0, 0, self.queries, self.keys, self.bound(batch), 0, 0)
+        first, end = self.blocks(tile)
+        if plan.parts.sequences:
+            end = gl.where(tile.query < tile.queries, end, first)
+        return gl.aggregate_replace(tile, first=first, end=end)
 
     @jit
-    def low(self, query, queries, keys):
+    def sequence(self, column):
+        """The sequence of a column of tiles: the last one whose tiles do not begin behind it."""
+        low, high = 0, self.batch
+        while high - low > 1:
+            middle = (low + high) // 2
+            behind = gl.load(self.q_starts + middle) // self.plan.tile_queries + middle > column
+            low, high = gl.where(behind, low, middle), gl.where(behind, middle, high)
+        return low
+
+    @jit
+    def bound(self, batch):
+        """The number of keys that all queries see."""
+        return gl.load(self.prefix + batch) if self.plan.parts.prefix else 0
+
+    @jit
+    def low(self, tile, query):
         """The first key that a query sees."""
-        return gl.maximum(query + (keys - queries) - self.left, 0) if self.plan.parts.left else 0
+        low = 0
+        if self.plan.parts.left:
+            low = gl.maximum(query + (tile.keys - tile.queries) - self.left, 0)
+        if self.plan.parts.documents:
+            low = gl.maximum(gl.load(self.spans + 2 * tile.batch * self.queries + query), low)
+        return low
 
     @jit
-    def high(self, query, queries, keys):
+    def high(self, tile, query):
         """The key behind the last one that a query sees."""
-        return gl.minimum(query + (keys - queries) + self.right + 1, keys) if self.plan.parts.right else keys
+        high = tile.keys
+        if self.plan.parts.right:
+            high = gl.minimum(query + (tile.keys - tile.queries) + self.right + 1, high)
+        if self.plan.parts.prefix:
+            high = gl.minimum(gl.maximum(high, tile.prefix), tile.keys)
+        if self.plan.parts.documents:
+            high = gl.minimum(gl.load(self.spans + (2 * tile.batch + 1) * self.queries + query), high)
+        return high
 
     @jit
-    def blocks(self, query, queries, keys):
+    def blocks(self, tile):
         """The first block of keys that a tile visits, and the block behind the last one. There is always one: where it is all
         masked, results are zero."""
         plan: gl.constexpr = self.plan
-        last = gl.minimum(query + plan.tile_queries, queries) - 1
-        end = gl.cdiv(gl.maximum(self.high(last, queries, keys), 1), plan.block_n)
-        return gl.minimum(self.low(query, queries, keys) // plan.block_n, end - 1), end
+        last = gl.maximum(gl.minimum(tile.query + plan.tile_queries, tile.queries) - 1, 0)
+        end = gl.cdiv(gl.maximum(self.high(tile, last), 1), plan.block_n)
+        return gl.minimum(self.low(tile, gl.minimum(tile.query, last)) // plan.block_n, end - 1), end
 
     @jit
     def whole(self, tile, query):
         """The blocks of which a consumer's queries, from `query` on, see every key: the first, and the one behind the last."""
         plan: gl.constexpr = self.plan
-        last = gl.minimum(query + plan.length, tile.queries) - 1
-        first = gl.cdiv(self.low(last, tile.queries, tile.keys), plan.block_n)
-        return first, gl.maximum(self.high(query, tile.queries, tile.keys), 0) // plan.block_n
+        last = gl.maximum(gl.minimum(query + plan.length, tile.queries) - 1, 0)
+        first = gl.cdiv(self.low(tile, last), plan.block_n)
+        return first, gl.maximum(self.high(tile, gl.minimum(query, last)), 0) // plan.block_n
 
     @jit
     def masked(self, s, tile, query, key):
-        """Scores of a consumer's rows, from `query` on, and of the block at `key`: -inf where a row does not see the key.
-
-        Columns have three axes where possible: column 8 i + 2 j + k lies in lane j (mod 4), there in register i, k of its row.
-        Then j becomes a part of the row's bounds, and i and k are immediates. Columns along one axis are 2 j plus a number for
-        each register, which ptxas keeps in as many registers during the whole loop, where there is no room for them."""
+        """Scores of a consumer's rows, from `query` on, and of the block at `key`: -inf where a row does not see the key."""
         plan: gl.constexpr = self.plan
-        if plan.block_n % 64:
-            layout: gl.constexpr = gl.SliceLayout(1, plan.s_registers)
-            column = gl.arange(0, plan.block_n, gl.SliceLayout(0, plan.s_registers))[None, :]
-            return gl.where(self.seen(column, 0, layout, tile, query, key), s, -float("inf"))
-        split = s.reshape([plan.rows, plan.block_n // 8, 4, 2])
-        by_lane: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(3, split.layout))
-        by_register: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, split.layout))
-        lane = 2 * gl.arange(0, 4, gl.SliceLayout(0, by_lane))[None, :]
-        i = 8 * gl.arange(0, plan.block_n // 8, gl.SliceLayout(1, by_register))[:, None]
-        column = (i + gl.arange(0, 2, gl.SliceLayout(0, by_register))[None, :])[None, :, None, :]
-        seen = self.seen(column, lane, gl.SliceLayout(1, by_lane), tile, query, key)
-        return gl.convert_layout(gl.where(seen, split, -float("inf")).reshape(s.shape), plan.s_registers)
-
-    @jit
-    def seen(self, column, lane, layout: gl.constexpr, tile, query, key):
-        """Whether rows see the columns `column` + `lane` of the block at `key`. `layout` is that of a number for each row."""
-        plan: gl.constexpr = self.plan
+        split = by_axes(s, plan)
+        layout: gl.constexpr = rows_by_lane(split.layout)
+        lane, column = lanes(split.layout, plan), columns(split.layout, plan)
         row = (gl.arange(0, plan.rows, layout) % plan.length)[:, None]
         # The block's position is added first: bounds are then computed for each block, and take no registers in between.
-        offset = query + (tile.keys - tile.queries) - key
-        high = tile.keys - key - lane
+        offset, limit = query + (tile.keys - tile.queries) - key, tile.keys - key
+        high, low = limit, 0
         if plan.parts.right:
-            high = gl.minimum(row + (offset + self.right + 1), tile.keys - key) - lane
-        seen = column < spread(high, column)
+            high = gl.minimum(row + (offset + self.right + 1), limit)
+        if plan.parts.prefix:
+            high = gl.minimum(gl.maximum(high, tile.prefix - key), limit)
         if plan.parts.left:
-            seen = seen & (column >= spread(row + (offset - self.left) - lane, column))
-        return seen
+            low = row + (offset - self.left)
+        if plan.parts.documents:
+            at = self.spans + 2 * tile.batch * self.queries + gl.minimum(row + query, tile.queries - 1)
+            low, high = gl.maximum(gl.load(at) - key, low), gl.minimum(gl.load(at + self.queries) - key, high)
+        seen = column < along(high - lane)
+        if plan.parts.left or plan.parts.documents:
+            seen = seen & (column >= along(low - lane))
+        return whole_of(gl.where(seen, split, -float("inf")), plan)
+
+
+# The axes of a block of scores. A column's number is 8 i + 2 j + k, where j is the lane (mod 4), and i and k are registers of
+# the row. A computation with numbers of columns that has these axes adds j to a number of the row, and i and k are immediates.
+# Numbers of columns along one axis are 2 j plus a number for each register, and ptxas keeps as many registers of them through
+# the whole loop, where there is no room for them.
 
 
 @jit
-def spread(x, column):
-    """Bounds of rows, or of rows and lanes, along the axes of columns."""
-    if isinstance(x, gl.tensor) and len(x.shape) == 2 and len(column.shape) == 4:
-        return x[:, None, :, None]
-    return x
+def by_axes(s, plan: gl.constexpr):
+    """Scores [rows, columns] with the axes row, i, j, k."""
+    return s.reshape([plan.rows, *plan.axes])
+
+
+@jit
+def whole_of(split, plan: gl.constexpr):
+    """Scores [rows, columns] again."""
+    return gl.convert_layout(split.reshape([plan.rows, plan.block_n]), plan.s_registers)
+
+
+@gl.constexpr_function
+def rows_by_lane(layout):
+    """The layout of a number for each row."""
+    return gl.SliceLayout(1, gl.SliceLayout(1, gl.SliceLayout(3, layout)))
+
+
+@jit
+def lanes(layout: gl.constexpr, plan: gl.constexpr):
+    """The parts 2 j of columns, [1, j]."""
+    by_lane: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(3, layout))
+    return 2 * gl.arange(0, plan.axes[1], gl.SliceLayout(0, by_lane))[None, :]
+
+
+@jit
+def columns(layout: gl.constexpr, plan: gl.constexpr):
+    """The parts 8 i + k of columns, [1, i, 1, k]."""
+    by_register: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, layout))
+    step: gl.constexpr = plan.axes[1] * plan.axes[2]
+    i = step * gl.arange(0, plan.axes[0], gl.SliceLayout(1, by_register))[:, None]
+    return (i + gl.arange(0, plan.axes[2], gl.SliceLayout(0, by_register))[None, :])[None, :, None, :]
+
+
+@jit
+def along(x: Any):
+    """Numbers of rows and lanes, [rows or 1, j], with all axes."""
+    return x[:, None, :, None]
