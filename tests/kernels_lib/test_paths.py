@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Device
-from tests.kernels_lib.matrices import Lies, check, operand
+from tests.kernels_lib.matrices import Lies, check, kept_poison, operand, output
 from weft.kernels import MatmulConfig, matmul
 from weft.kernels.operands import PATHS, Matrix, form_of, matrix, read_slowly
 
@@ -110,6 +110,23 @@ def test_vectors_and_single_elements(device, rng, shape, dtype):
     m, n, k = shape
     a, b = operand(device, rng, dtype, (m, k), Lies()), operand(device, rng, dtype, (k, n), Lies("F"))
     check(device.numpy(matmul(a.array, b.array)), a.values, b.values)
+
+
+# Rows of 34 elements that begin 4 bytes after a multiple of 16 are copied in words; the gaps make rows odd.
+LYING = [Lies(), Lies("F"), Lies("C", gap=3), Lies("F", gap=3), Lies("C", gap=1, first=2), Lies("F", gap=1, first=2)]
+
+
+@pytest.mark.parametrize("options", [{"swap": True}, {"splits": 2}])
+@pytest.mark.parametrize("shape", [(6, 1, 34), (1, 6, 34), pytest.param((2, 1, 2), marks=MATRIX)])
+def test_the_stride_along_one_element_may_be_any(device, rng, shape, options):
+    """A stride of 1 or 35 keeps no promise that wide accesses make, and nobody steps by it."""
+    m, n, k = shape
+    for dtype, lies in itertools.product(("float16", "float32"), LYING):
+        a, b = operand(device, rng, dtype, (m, k), lies), operand(device, rng, dtype, (k, n), lies)
+        out, whole = output(device, dtype, (m, n), lies)
+        config = MatmulConfig(block_m=128, block_n=32, block_k=32, stages=2, programs=1, **options)
+        check(device.numpy(matmul(a.array, b.array, out, config=config)), a.values, b.values, config=config)
+        kept_poison(device, whole, (m, n), lies)
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 7), (5, 0, 7), (5, 6, 0)])

@@ -77,6 +77,13 @@ class Matrix:
         return Matrix(self.dtype, (columns, rows), (right, down), self.pointer, self.device)
 
     @property
+    def steps(self) -> tuple[int, int]:
+        """The strides for a kernel: 0 along a dimension of one element, where a stride may be any number. 0 is a multiple of
+        whatever the other dimension allows."""
+        down, right = (stride if extent > 1 else 0 for extent, stride in zip(self.shape, self.strides, strict=True))
+        return down, right
+
+    @property
     def empty(self) -> bool:
         """True for a matrix without elements."""
         return 0 in self.shape

@@ -162,8 +162,8 @@ class Product:
     @lazy
     def sizes(self) -> tuple[int, ...]:
         """The kernel's integer arguments."""
-        numbers = (*self.out.strides, *self.out.shape, self.a.shape[1])
-        return numbers if self.config.variant in DESCRIBED else (*numbers, *self.a.strides, *self.b.strides)
+        numbers = (*self.out.steps, *self.out.shape, self.a.shape[1])
+        return numbers if self.config.variant in DESCRIBED else (*numbers, *self.a.steps, *self.b.steps)
 
     @lazy
     def options(self) -> dict[str, int]:
@@ -273,7 +273,7 @@ class Product:
         grid = (-(-rows // split_k.ROWS), -(-columns // split_k.COLUMNS))
         high, across = self.partials
         split_k.reduce_splits[grid](
-            partials, out, ending.argument(values), *lies.strides, rows, columns, high // self.splits, across, reduction,
+            partials, out, ending.argument(values), *lies.steps, rows, columns, high // self.splits, across, reduction,
             num_warps=split_k.WARPS, launch_pdl=True, stream=stream,
         )  # fmt: skip
         used_on(partials, stream)
