@@ -331,3 +331,33 @@ ROWS_PARAMETER = row(
     "{op} got {name}={got}",
     "give {rule}",
 )
+RANKS_SYMMETRIC = row(
+    "kernels-ranks-symmetric",
+    LaunchError,
+    "{what} needs a symmetric tensor for {name}, and got {got}",
+    "make it once for the tensor, shared = weft.Symmetric(t), and pass that",
+)
+RANKS_ARRAY = row(
+    "kernels-ranks-array",
+    LaunchError,
+    "{what} takes contiguous arrays, and {name} is {got}",
+    "pass an array whose elements lie one after another",
+)
+RANKS_DTYPE = row(
+    "kernels-ranks-dtype",
+    LaunchError,
+    "{what} does not add elements of {got}",
+    "convert them to one of {known}",
+)
+RANKS_SHAPE = row(
+    "kernels-ranks-shape",
+    LaunchError,
+    "{what} needs {name} to be {wanted}, and it is {got}",
+    "allocate it so, on every rank",
+)
+RANKS_METHOD = row(
+    "kernels-ranks-method",
+    LaunchError,
+    "all_reduce got method={got} for {size} elements",
+    'use "two_shot", "one_shot" (up to {most} elements of this type), or None to choose by size',
+)

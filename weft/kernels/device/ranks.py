@@ -1,0 +1,91 @@
+"""Collective operations between the ranks of a group, in kernels: sums and copies over symmetric tensors.
+
+Program i of a rank and program i of every other rank work together, and signal each other on flag i; nothing orders them with
+other programs. Sums add in the order of the ranks, so that every rank gets the same bits. How many programs there are, and
+which kernel runs, is decided in `weft.kernels.distributed`.
+"""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+
+
+@jit
+def meet(x: gl.symmetric, flag):
+    """Program `flag` of every rank gets here before it goes on on any rank, and knows what the others did before."""
+    if x.world_size & (x.world_size - 1):
+        for rank in gl.static_range(x.world_size):
+            gl.signal(x, rank, flag)
+        for rank in gl.static_range(x.world_size):
+            gl.wait_signal(x, rank, flag)
+    else:
+        ranks = gl.arange(0, x.world_size, gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
+        gl.signal(x, ranks, flag)
+        gl.wait_signal(x, ranks, flag)
+
+
+@jit
+def sum_of_ranks(x: gl.symmetric, at, inside, SUM: gl.constexpr):
+    """The sum over all ranks of these elements, in type SUM.
+
+    All loads come first: with sums between them ptxas reused the registers of one rank's elements for another's, and six of
+    eight loads waited for the one before (read in the machine code for sm_90a, CUDA 13.0)."""
+    parts = ()
+    for rank in gl.static_range(x.world_size):
+        parts += (gl.load(x.peer(rank) + at, inside, 0),)
+    total = parts[0].to(SUM)
+    for rank in gl.static_range(1, x.world_size):
+        total += parts[rank].to(SUM)
+    return total
+
+
+@jit
+def one_shot(x: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr):
+    """x = the sum over all ranks, in place. A program reads its block of every rank, so all bytes travel to all ranks."""
+    flag = gl.program_id(0)
+    at = flag * BLOCK + gl.arange(0, BLOCK, LINE)
+    meet(x, flag)
+    total = sum_of_ranks(x, at, at < n, SUM)
+    meet(x, flag)
+    gl.store(x.local + at, total.to(x.dtype), at < n)
+
+
+@jit
+def two_shot(x: gl.symmetric, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr):
+    """x = the sum over all ranks, in place. Each rank adds up its share of the elements, and stores it on every rank."""
+    flag = gl.program_id(0)
+    meet(x, flag)
+    for block in range(flag, gl.cdiv(share, BLOCK), gl.num_programs(0)):
+        own = block * BLOCK + gl.arange(0, BLOCK, LINE)
+        at = x.rank * share + own
+        inside = (own < share) & (at < n)
+        total = sum_of_ranks(x, at, inside, SUM).to(x.dtype)
+        for rank in gl.static_range(x.world_size):
+            gl.store(x.peer(rank) + at, total, inside)
+    meet(x, flag)
+
+
+@jit
+def gather(x, out: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr):
+    """out[rank] = x of each rank, on every rank: each stores its own x everywhere."""
+    flag = gl.program_id(0)
+    meet(out, flag)
+    for block in range(flag, gl.cdiv(n, BLOCK), gl.num_programs(0)):
+        at = block * BLOCK + gl.arange(0, BLOCK, LINE)
+        value = gl.load(x + at, at < n)
+        for rank in gl.static_range(out.world_size):
+            gl.store(out.peer(rank) + (out.rank * n + at), value, at < n)
+    meet(out, flag)
+
+
+@jit
+def scatter_sums(x: gl.symmetric, out, n, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr):
+    """out = the sum over all ranks of x[rank], the own part."""
+    flag = gl.program_id(0)
+    meet(x, flag)
+    for block in range(flag, gl.cdiv(n, BLOCK), gl.num_programs(0)):
+        at = block * BLOCK + gl.arange(0, BLOCK, LINE)
+        total = sum_of_ranks(x, x.rank * n + at, at < n, SUM)
+        gl.store(out + at, total.to(x.dtype), at < n)
+    meet(x, flag)
