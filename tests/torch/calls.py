@@ -81,6 +81,14 @@ def geglu(torch: ModuleType) -> Call:
     return Call((torch.randn(3, 2, 66),), {}, reference)
 
 
+def topk_gating(torch: ModuleType) -> Call:
+    def reference(logits, k):
+        found = logits.softmax(-1).topk(k)
+        return found.values / found.values.sum(-1, keepdim=True), found.indices.int()
+
+    return Call((torch.randn(5, 12), 3), {}, reference)
+
+
 def cumsum(torch: ModuleType) -> Call:
     return Call((torch.randn(3, 129),), {}, lambda x: x.cumsum(-1))
 
@@ -137,6 +145,7 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::rope": rope,
     "weft::swiglu": swiglu,
     "weft::geglu": geglu,
+    "weft::topk_gating": topk_gating,
     "weft::cumsum": cumsum,
     "weft::topk": topk,
     "weft::rms_factors": rms_factors,
@@ -145,12 +154,17 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
 }
 NO_GRADIENT = frozenset({"weft::attention", "weft::attention_lse", "weft::rms_factors"})
 """Operators that return tensors and have no backward function."""
+INTEGERS = "gives integers, which have no gradients: in test_integers.py"
 OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to run"
 ELSEWHERE = {
     "weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it",
     "weft::rms_norm_backward": OF_GRADIENTS,
     "weft::cross_entropy_backward": OF_GRADIENTS,
     "weft::swiglu_backward": OF_GRADIENTS,
+    "weft::topk_gating_backward": OF_GRADIENTS,
+    "weft::argmax": INTEGERS,
+    "weft::count_experts": INTEGERS,
+    "weft::sort_experts": INTEGERS,
     "weft::geglu_backward": OF_GRADIENTS,
     "weft::softmax_backward": OF_GRADIENTS,
     "weft::log_softmax_backward": OF_GRADIENTS,

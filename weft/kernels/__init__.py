@@ -23,7 +23,9 @@ from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.explanation import Explanation
 from weft.kernels.factors import rms_factors
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
+from weft.kernels.rows.experts import Sorted, count_experts, sort_experts
 from weft.kernels.rows.gated import geglu, geglu_backward, swiglu, swiglu_backward
+from weft.kernels.rows.gating import argmax, topk_gating, topk_gating_backward
 from weft.kernels.rows.losses import cross_entropy, cross_entropy_backward
 from weft.kernels.rows.norms import Normalised, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from weft.kernels.rows.plan import RowConfig
@@ -44,9 +46,10 @@ from weft.kernels.tuning import tune_matmul
 
 __all__ = [
     "ORDERS", "VARIANTS", "AttentionConfig", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule",
-    "SoftmaxConfig", "attention", "chosen_config", "chosen_softmax", "compile_attention", "compile_matmul",
-    "compile_scaled", "cross_entropy", "cross_entropy_backward", "cumsum", "geglu", "geglu_backward", "layer_norm",
-    "layer_norm_backward", "log_softmax", "log_softmax_backward", "matmul", "matmul_configs", "matmul_scaled",
-    "rms_factors", "rms_norm", "rms_norm_backward", "rope", "schedulers", "softmax", "softmax_backward", "swiglu",
-    "swiglu_backward", "topk", "tune_matmul",
+    "SoftmaxConfig", "Sorted", "argmax", "attention", "chosen_config", "chosen_softmax", "compile_attention",
+    "compile_matmul", "compile_scaled", "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum", "geglu",
+    "geglu_backward", "layer_norm", "layer_norm_backward", "log_softmax", "log_softmax_backward", "matmul",
+    "matmul_configs", "matmul_scaled", "rms_factors", "rms_norm", "rms_norm_backward", "rope", "schedulers", "softmax",
+    "softmax_backward", "sort_experts", "swiglu", "swiglu_backward", "topk", "topk_gating", "topk_gating_backward",
+    "tune_matmul",
 ]  # fmt: skip
