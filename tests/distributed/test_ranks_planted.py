@@ -13,7 +13,7 @@ from tests.distributed.planted import PLANTED, Planted
 from tests.distributed.worlds import world
 from weft.errors import Hazard
 
-WAYS = [(0, "tile"), (1, "tile"), (5, "lowered")]
+WAYS = [(0, "tile"), (5, "lowered"), pytest.param(1, "tile", marks=pytest.mark.matrix)]
 
 
 @pytest.mark.parametrize("bug", PLANTED, ids=str)
