@@ -1,4 +1,4 @@
-"""Mutants of the collective kernels: each signal and each wait in turn dropped, relaxed, or at scope gpu. Every one is reported,
+"""Mutants of the collective kernels: each signal and each wait in turn dropped, relaxed, or at scope gpu. All are reported,
 and none of the kernels as they are, whichever rank is delayed."""
 
 from __future__ import annotations
