@@ -11,6 +11,8 @@ import pytest
 import weft.torch
 from tests.torch.kernels import BLOCK, accumulate_kernel, launch_scale, scale_kernel
 from weft import language as gl
+from weft.language.nvidia.hopper import mbarrier, tma
+from weft.nvidia.hopper import TensorDescriptor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -133,6 +135,34 @@ def test_launches_of_every_kind_are_left_out(torch):
     compiled = torch.compile(launches, backend="aot_eager", fullgraph=True, dynamic=True)
     for size in (5, 200):
         assert compiled(torch.ones(size)).equal(torch.full((size,), 4.0))
+
+
+@weft.jit
+def copy_by_tma(src, dst):
+    tile = gl.allocate_shared_memory(src.dtype, [32, 32], src.layout)
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, src.block_type.nbytes)
+    tma.async_copy_global_to_shared(src, [0, gl.program_id(0) * 32], bar, tile)
+    mbarrier.wait(bar, 0)
+    mbarrier.invalidate(bar)
+    tma.async_copy_shared_to_global(dst, [0, gl.program_id(0) * 32], tile)
+    tma.store_wait(0)
+
+
+def test_descriptors_of_tensors_without_memory(torch):
+    @weft.torch.operator("user::copy")
+    def copy_of(x: Tensor) -> Tensor:
+        out, layout = torch.empty_like(x), gl.NVMMASharedLayout.get_default_for([32, 32], gl.float32)
+        source = TensorDescriptor.from_tensor(x, [32, 32], layout)
+        target = TensorDescriptor(out, list(out.shape), list(out.stride()), [32, 32], layout)
+        copy_by_tma[weft.cdiv(x.shape[1], 32),](source, target)
+        return out
+
+    compiled = torch.compile(copy_of, backend="aot_eager", fullgraph=True, dynamic=True)
+    for columns in (32, 100):
+        x = torch.randn(32, columns)
+        assert compiled(x).equal(x)
 
 
 def test_sizes_that_depend_on_elements(torch):

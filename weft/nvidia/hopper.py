@@ -20,6 +20,7 @@ from weft.errors import fail
 from weft.errors import views as view_errors
 from weft.layout import NVMMASharedLayout
 from weft.nvidia.describe import im2col, tensor_of, tiled
+from weft.runtime import rehearsal
 from weft.runtime.arguments import extents
 from weft.runtime.descriptor import HostDescriptor, TensorMap
 from weft.runtime.specialise import view_argument
@@ -94,6 +95,8 @@ class TensorDescriptor(HostDescriptor):
         tensor: Any, block_shape: Sequence[int], layout: Any, padding: str = "zero", round_f32_to_tf32: bool = False
     ) -> TensorDescriptor:
         """The descriptor of a whole array of PyTorch, NumPy, CuPy, or any library with DLPack. Raises as the class does."""
+        if rehearsal.under_way and rehearsal.leaving_out():
+            return TensorDescriptor(tensor, *_extents(tensor), block_shape, layout, padding, round_f32_to_tf32)
         try:
             tensor_map = _known[
                 tensor.data_ptr(), tensor.get_device(), tensor.dtype, tensor.shape, tensor.stride(), tuple(block_shape),

@@ -11,20 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from weft.locks import Lock
-from weft.runtime.compiled import CompiledKernel
 from weft.scoped import Scoped
 
-Visitor = Callable[[CompiledKernel], object]
-"""Called with each kernel that would have been launched. Its exceptions propagate from the launch."""
+Visitor = Callable[[Any], object]
+"""Called with each `CompiledKernel` that would have been launched. Its exceptions propagate from the launch."""
 
 under_way = 0
 """Number of open rehearsals in this process. Launches test it first, since reading a context variable takes longer."""
 
 
-def leave_out(_: CompiledKernel) -> None:
+def leave_out(_: Any) -> None:
     """The visitor of launches that are left out: there is no compiled kernel to visit."""
+
+
+def leaving_out() -> bool:
+    """Whether this thread's launches are left out."""
+    return under_way > 0 and visitor() is leave_out
 
 
 _lock = Lock()
