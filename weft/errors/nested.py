@@ -94,7 +94,8 @@ COMPLEMENT = row(
     "strided-complement",
     LayoutError,
     "{layout} has no complement: mode ({size}:{step}) steps by {step}, but the modes below it span {span}",
-    "use strides of at least 0 that are multiples of the span of the modes of smaller stride",
+    "use strides of at least 0 that are multiples of the span of the modes of smaller stride; complement() and products also "
+    "take larger ones, with gaps",
 )
 INJECTIVE = row(
     "strided-injective",

@@ -22,6 +22,7 @@ from weft.layout import (
     filter_layout,
     flatten,
     left_inverse,
+    logical_product,
     make_layout,
     make_ordered_layout,
     right_inverse,
@@ -217,15 +218,47 @@ def is_divisible(layout):
     return True
 
 
+def overlaps(layout):
+    """Whether a mode begins before the modes of smaller stride end."""
+    span = 1
+    for step, size in sorted(zip(layout.flat_stride, layout.flat_shape, strict=True)):
+        if step and size > 1:
+            if step < span:
+                return True
+            span = step * size
+    return False
+
+
 @laws
 @given(layouts())
 def test_a_layout_has_a_complement_unless_its_modes_overlap(layout):
     rest = attempt(("strided-complement",), complement, layout, layout.cosize())
-    own = tables(filter_layout(layout))
-    if rest is not None:
-        assert sorted(tables(make_layout(filter_layout(layout), rest))) == [*range(len(own) * rest.size())]
-    else:
-        assert not is_divisible(layout)
+    assert (rest is None) == overlaps(layout)
+    if rest is None:
+        return
+    own = filter_layout(layout)
+    together = sorted(tables(make_layout(own, rest)))
+    assert len(set(together)) == own.size() * rest.size()
+    if is_divisible(layout):
+        assert together == [*range(len(together))]
+
+
+@laws
+@given(injective(), st.lists(st.integers(0, 5), min_size=9, max_size=9), layouts((1, 2, 3), most=12))
+def test_padded_blocks_are_repeated_without_overlap(block, gaps, tiler):
+    strides, span = [1] * len(block.flat_shape), 1
+    modes = sorted(range(len(block.flat_shape)), key=block.flat_stride.__getitem__)
+    for mode, gap in zip(modes, gaps, strict=False):
+        strides[mode] = span + gap
+        span = strides[mode] * block.flat_shape[mode]
+    block = Layout(block.shape, int_tuple.unflatten(strides, block.shape))
+    copies = Layout.row_major(tiler.shape)
+    found = attempt(("strided-divide", "strided-carry"), logical_product, block, copies)
+    if found is not None:
+        assert found[0] == block and found[1].shape == copies.shape
+        assert len(set(tables(found))) == block.size() * copies.size()
+        places = dict(zip(tables(copies), tables(found[1]), strict=True))
+        assert [places[number] for number in range(copies.size())] == sorted(places.values())
 
 
 @pytest.mark.parametrize(
@@ -241,6 +274,9 @@ def test_a_layout_has_a_complement_unless_its_modes_overlap(layout):
         (Layout(4), 10, Layout(3, 4)),
         (Layout(4), (4, 4), Layout(4, 4)),
         (Layout(1), 5, Layout(5)),
+        (Layout((4, 6), (1, 6)), 1, Layout(1, 0)),
+        (Layout((4, 10), (1, 10)), 1, Layout(2, 4)),
+        (Layout((8, 8), (9, 1)), 256, Layout(4, 72)),
     ],
 )
 def test_complement(layout, target, expected):

@@ -170,19 +170,32 @@ def composition(layout: Layout, tiler: Tiler) -> Layout:
 def complement(layout: Layout, cotarget: IntTuple = 1) -> Layout:
     """The layout of the offsets below `cotarget` (a size, or a shape) that repeat `layout` without overlap, in rising order.
 
-    Together, `make_layout(layout, complement(layout, n))` reaches every offset below n once (rounded up to whole repetitions).
+    Together, `make_layout(layout, complement(layout, n))` reaches every offset below n once (rounded up to whole repetitions),
+    but for gaps into which no repetition fits, such as those of padded rows.
 
     >>> complement(Layout((2, 2), (1, 6)), 24)
     ((3, 2):(2, 12))
+    >>> complement(Layout((8, 8), (9, 1)), 256)
+    (4:72)
 
-    Raises LayoutError if a mode's stride is not a multiple of the span of the modes below it.
+    Raises LayoutError if modes overlap.
     """
+    return _complement(require(layout, "complement"), cotarget, whole=False)
+
+
+def whole_complement(layout: Layout, cotarget: IntTuple = 1) -> Layout:
+    """The `complement` if it leaves no gaps; otherwise raises LayoutError: a mode's stride is not a multiple of the span of the
+    modes below it."""
+    return _complement(layout, cotarget, whole=True)
+
+
+def _complement(layout: Layout, cotarget: IntTuple, whole: bool) -> Layout:
     found: list[Mode] = []
     span = 1
-    for step, size in sorted((step, size) for size, step in flat_modes(require(layout, "complement"))):
+    for step, size in sorted((step, size) for size, step in flat_modes(layout)):
         if step == 0 or size == 1:
             continue
-        if step < span or step % span:
+        if step < span or (whole and step % span):
             raise fail(errors.COMPLEMENT, layout=layout, size=size, step=step, span=span)
         found.append((step // span, span))
         span = size * step
@@ -214,12 +227,12 @@ def left_inverse(layout: Layout) -> Layout:
     >>> left_inverse(Layout((4, 2), (2, 8)))
     ((2, 8):(8, 1))
 
-    Raises LayoutError if several elements share an offset, or `layout` has no complement.
+    Raises LayoutError if several elements share an offset, or the `complement` of `layout` leaves gaps.
     """
     for size, step in flat_modes(require(layout, "left_inverse")):
         if step == 0 and size > 1:
             raise fail(errors.INJECTIVE, layout=layout, size=size)
-    return right_inverse(make_layout(layout, complement(layout)))
+    return right_inverse(make_layout(layout, whole_complement(layout)))
 
 
 def upcast(layout: Layout, count: int) -> Layout:

@@ -28,6 +28,7 @@ from weft.layout.nested.algebra import (
     composition,
     make_ordered_layout,
     require,
+    whole_complement,
 )
 from weft.layout.nested.int_tuple import IntTuple
 from weft.layout.nested.layouts import Layout, make_layout
@@ -38,7 +39,8 @@ WHOLE = Layout(1, 0)  # what is left beside a mode that is taken whole
 def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
     """The layout of (tile, rest), mode by mode for a tuple of tilers. Modes without a tiler stay; None takes a whole mode.
 
-    If the tile does not divide the layout, the last tile extends beyond it.
+    If the tile does not divide the layout, the last tile extends beyond it. A tile whose repetitions leave elements out is an
+    error.
 
     >>> logical_divide(Layout((4, 2, 3), (2, 1, 8)), Layout(4, 2))
     (((2, 2), (2, 3)):((4, 1), (2, 8)))
@@ -53,7 +55,7 @@ def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
         rest = int_tuple.ceil_div(layout.shape, tiler)
         return Layout((tiler, rest), (layout.stride, int_tuple.times(layout.stride, tiler)))
     tile = as_layout(tiler)
-    return composition(layout, make_layout(tile, complement(tile, require(layout, "logical_divide").size())))
+    return composition(layout, make_layout(tile, whole_complement(tile, require(layout, "logical_divide").size())))
 
 
 def zipped_divide(layout: Layout, tiler: Tiler) -> Layout:
@@ -96,7 +98,8 @@ def zipped_divide_by_shape(layout: Layout, tiler: Layout | IntTuple) -> Layout:
 
 
 def logical_product(block: Layout, tiler: Tiler) -> Layout:
-    """The layout of (block, tiler): copies of `block`, adjacent in memory, arranged by `tiler`.
+    """The layout of (block, tiler): copies of `block`, adjacent in memory, arranged by `tiler`. Gaps of a block, such as those
+    of padded rows, stay where no copy fits into them.
 
     With a tuple of tilers each mode is repeated independently of the others; to repeat a block of several modes, see
     `blocked_product`.
