@@ -244,7 +244,7 @@ def test_a_layout_has_a_complement_unless_its_modes_overlap(layout):
 
 
 @laws
-@given(injective(), st.lists(st.integers(0, 5), min_size=9, max_size=9), layouts((1, 2, 3), most=12))
+@given(injective(), st.lists(st.integers(0, 5), min_size=27, max_size=27), layouts((1, 2, 3), most=12))
 def test_padded_blocks_are_repeated_without_overlap(block, gaps, tiler):
     strides, span = [1] * len(block.flat_shape), 1
     modes = sorted(range(len(block.flat_shape)), key=block.flat_stride.__getitem__)
@@ -255,7 +255,7 @@ def test_padded_blocks_are_repeated_without_overlap(block, gaps, tiler):
     copies = Layout.row_major(tiler.shape)
     found = attempt(("strided-divide", "strided-carry"), logical_product, block, copies)
     if found is not None:
-        assert found[0] == block and found[1].shape == copies.shape
+        assert found[0] == block and found[1].size() == copies.size()
         assert len(set(tables(found))) == block.size() * copies.size()
         places = dict(zip(tables(copies), tables(found[1]), strict=True))
         assert [places[number] for number in range(copies.size())] == sorted(places.values())
