@@ -72,6 +72,15 @@ def test_layouts(device, rng, config):
     close(device.numpy(out), grad)
 
 
+@pytest.mark.parametrize("cols", [40, 1000])
+def test_rows_that_are_copied_ahead(device, rng, cols):
+    """In place: the logit of the class is read before its place is written to, also where no other read of it is."""
+    x, labels = given(rng, 4, cols)
+    logits = device.array(x)
+    cross_entropy(logits, device.array(labels), grad=logits, config=RowConfig(1, 2, programs=1, ahead=True))
+    close(device.numpy(logits), expected(x, labels)[2])
+
+
 def test_the_gradient_is_the_slope(device, rng):
     x, labels = given(rng, 3, 6)
     upper = rng.standard_normal(3).astype(np.float32)

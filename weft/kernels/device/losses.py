@@ -170,14 +170,15 @@ def cross_entropy_rows(
         lse = top + gl.log2(total) * LN2
         rows.store_numbers(losses, row, loss_of(rows, found, level, lse, smoothing, z, SMOOTH))
         rows.store_numbers(sums, row, lse)
-        if grad is not None and FITS:
-            p = e * (gl.exp2((peak - top) * LOG2E) / total)[:, None]
-            rows.store(grad, row, grad_stride, gradient(rows, p, rows.column, found, lse, factor, smoothing, z))
-        if grad is not None and not FITS:
+        if grad is not None:
             # All threads have the logit of the class before its place is written to.
             gl.barrier()
-            target = grad + row.to(gl.int64) * gl.multiple_of(grad_stride, plan.vec)
-            stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL)
+            if FITS:
+                p = e * (gl.exp2((peak - top) * LOG2E) / total)[:, None]
+                rows.store(grad, row, grad_stride, gradient(rows, p, rows.column, found, lse, factor, smoothing, z))
+            else:
+                target = grad + row.to(gl.int64) * gl.multiple_of(grad_stride, plan.vec)
+                stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL)
 
 
 @jit
