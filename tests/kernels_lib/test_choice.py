@@ -10,9 +10,11 @@ import pytest
 from weft import settings
 from weft.kernels import MatmulConfig, chosen_config, heuristic, matmul_configs
 from weft.kernels.config import HOPPER_VARIANTS, TENSOR_VARIANTS, best_group, most_accumulators
+from weft.kernels.device.activations import BRIEF
+from weft.kernels.epilogue_plan import SLOTS, Epilogue, Extra
 from weft.kernels.heuristic import candidates, choose
 from weft.kernels.machines import BLACKWELL
-from weft.kernels.model import Problem, cost
+from weft.kernels.model import Problem, cost, cycles_of
 from weft.kernels.tuned import ANY, ROWS, Row
 
 SIZES = [1, 7, 16, 64, 65, 128, 500, 1024, 4096, 8192, 20000]
@@ -237,3 +239,22 @@ def test_sizes_that_are_left_open_on_blackwell(variant, cluster, itemsize):
     filled = MatmulConfig(variant=variant, cluster=cluster).filled(itemsize, 2)
     filled.check(itemsize, 2)
     assert (filled.block_n, filled.block_k * itemsize, filled.stages) == (256, 128, 2 + 2 * cluster)
+
+
+def test_an_epilogue_that_takes_time_is_hidden():
+    """Ping-pong computes it beside the other consumer's products, also where K is long."""
+    problem = Problem(8192, 8192, 8192, "bfloat16", 2, 2, True, 132)
+    assert choose(problem).variant == "cooperative"
+    assert choose(replace(problem, finish=26.0)).variant == "ping_pong"
+    config = choose(problem)
+    costs = [cycles_of(replace(problem, finish=finish), config) for finish in (0, 26.0)]
+    area = config.block_m * config.block_n
+    assert costs[1].ends - costs[0].ends == pytest.approx(costs[0].waves * area * 26 / 128)
+
+
+def test_the_slots_of_an_epilogue():
+    vector, matrix = Extra(True, columns=True), Extra(True, True, True)
+    assert Epilogue().slots == 0
+    assert Epilogue(bias=vector, residual=matrix).slots == 18.5
+    assert Epilogue(activation=BRIEF["gelu"]).slots == SLOTS["gelu"]
+    assert Epilogue(function=BRIEF["gelu"], written=("row_peaks",)).slots == 13

@@ -18,6 +18,7 @@ MATRIX = pytest.mark.matrix
 FP8, SIZE = ml_dtypes.float8_e4m3fn, 1024
 WIDE = MatmulConfig(block_n=256, block_k=64, stages=4)
 SQUARE = MatmulConfig(variant="ping_pong", block_n=128, block_k=64, stages=6)
+BIASED, RESIDUAL = {"bias": np.zeros(SIZE, np.float16)}, np.zeros((SIZE, SIZE), np.float16)
 SERIALISED = re.compile(r"C75\d\d.*")
 
 
@@ -63,6 +64,18 @@ CASES = {
     "112 columns, copies": (operands(np.float16, k=SIZE - 2), MatmulConfig(block_n=112), {}),
     "112 columns, loads": (operands(np.float16, k=SIZE - 1), MatmulConfig(block_n=112), {}),
     "96 columns, turned over": (operands(FP8, rows_first=True), MatmulConfig(block_n=96, block_k=128), {}),
+    "GELU, bias, residual": (operands(np.float16), WIDE, {**BIASED, "activation": "gelu", "residual": RESIDUAL}),
+    "GELU, bias, residual, ping pong": (
+        operands(np.float16), SQUARE, {**BIASED, "activation": "gelu_tanh", "residual": RESIDUAL}
+    ),
+    "GELU, bias, residual, uniform": (
+        operands(np.float16), replace(WIDE, variant="persistent_pipelined"),
+        {**BIASED, "activation": "gelu", "residual": RESIDUAL},
+    ),
+    "SwiGLU": (operands(np.float16), WIDE, {"activation": "silu", "gated": True}),
+    "fp8 with computed scales": (
+        operands(np.float16), WIDE, {"out_dtype": "float8_e4m3fn", "out_scales": np.ones((SIZE, SIZE // 128), np.float32)}
+    ),
     "copies": (operands(np.float16, k=SIZE - 2), MatmulConfig(block_n=128), {}),
     "loads": (operands(np.float16, k=SIZE - 1), MatmulConfig(block_n=128), {}),
     "turned over": (operands(FP8, rows_first=True), MatmulConfig(block_n=128, block_k=128), {}),
@@ -76,7 +89,27 @@ QUICK = (
     "fp8, sums in float32",
     "loads",
     "192 columns",
+    "GELU, bias, residual, ping pong",
 )
+
+
+SLOTS = {
+    "gelu_tanh": ({"activation": "gelu_tanh"}, 6.2),
+    "gelu": ({"activation": "gelu"}, 15.2),
+    "silu": ({"activation": "silu"}, 5.2),
+    "bias": (BIASED, 2.8),
+    "residual": ({"residual": RESIDUAL}, 4.7),
+}
+"""Epilogues, and the most instructions for an element that each may take beside a plain product's."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "silu" else MATRIX) for name in SLOTS])
+def test_instructions_of_an_epilogue(name):
+    options, most = SLOTS[name]
+    texts = [compile_matmul(*operands(np.float16), config=WIDE, **given).asm["sass"] for given in ({}, options)]
+    counts = [sum(";" in line and "NOP" not in line for line in text.splitlines()) for text in texts]
+    # Two consumers of 128 elements a thread.
+    assert 0 < (counts[1] - counts[0]) / 256 <= most
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else MATRIX) for name in CASES])

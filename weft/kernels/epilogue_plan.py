@@ -83,6 +83,17 @@ class Epilogue:
         return self.gated or bool(self.written)
 
     @property
+    def slots(self) -> float:
+        """About how long the epilogue of an element takes, in issue slots of a thread."""
+        read = [
+            SLOTS["matrix" if x.rows and x.columns else "vector"] for x in self.operands if x is not None and x.memory
+        ]
+        named = str(getattr(self.activation, "__name__", "")).removesuffix("_brief")
+        activation = SLOTS.get(named, SLOTS["function"]) if self.activation is not None else 0
+        function = SLOTS["function"] if self.function is not None else 0
+        return sum(read) + activation + function + len(self.written) * SLOTS["written"]
+
+    @property
     def plain(self) -> bool:
         """True when sums are stored as they are."""
         return self == PLAIN
@@ -93,5 +104,12 @@ class Epilogue:
         return *self.named.values(), *self.extras
 
 
+SLOTS = {
+    "relu": 1, "relu_squared": 2, "gelu": 16, "gelu_tanh": 8, "silu": 16, "sigmoid": 16, "tanh": 8, "function": 8,
+    "vector": 2.5, "matrix": 16, "written": 5,
+}  # fmt: skip
+"""Issue slots of a thread for an element of the output: the instructions of sm_90a's machine code; where MUFU computes them, 16
+a cycle, what it takes; for a matrix, of which a warp reads 8 rows at a time, what the L1 cache takes. Those of a caller's
+function are a guess."""
 PLAIN = Epilogue()
 """An epilogue that only converts."""

@@ -38,6 +38,9 @@ MOST_SPLITS = 32
 MOST_STAGES = 16
 OTHER_WIDTHS = {192: 64, 160: 64, 224: 4, 144: 4, 112: 4, 96: 8, 80: 4, 48: 4}
 """Widths of tiles that are no powers of two, and the most columns of tiles for which they are tried."""
+HIDDEN_K = 8191
+"""With an epilogue that takes time, a longer K is looked up as this one: there ping-pong, which hides it, is as fast as other
+variants without an epilogue (K = 8192, 16384 on an H200, benchmarks/results/nvidia-h200/matmul-bf16.md)."""
 LEAST_BLOCKS = 4
 """Minimum blocks along K of a split; with fewer the pipeline never fills."""
 
@@ -51,7 +54,8 @@ def choose(problem: Problem) -> MatmulConfig:
 def built_in(problem: Problem) -> tuple[str, MatmulConfig]:
     """The configuration without measurements on this GPU, and where it comes from: "table" or "model"."""
     fast = problem.described and problem.machine is HOPPER and not (problem.slow_a or problem.slow_b)
-    found = tuned(problem.dtype, problem.m, problem.n, problem.k) if fast else None
+    k = min(problem.k, HIDDEN_K) if problem.finish else problem.k
+    found = tuned(problem.dtype, problem.m, problem.n, k) if fast else None
     return ("table", found) if found is not None and _fits(problem, found) else ("model", ranked(problem, 1)[0])
 
 

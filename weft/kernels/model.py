@@ -29,6 +29,8 @@ MOST_RESIDENT = 4
 Number: TypeAlias = Any
 """A number, or an array of numbers, one for each configuration."""
 _where: Callable[..., Number] = np.where
+LANES = 128
+"""Threads whose instructions a multiprocessor issues in a cycle: those of four schedulers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Problem:
     `programs` is the device's number of multiprocessors. `fast`: accumulators stay in the tensor core (no promotion). `slow_a`
     and `slow_b`: TMA reads the operand at half speed. `unit`: bytes per copy when warps copy the operands themselves.
     `machine`: the GPU generation. `a_rows`, `b_rows`: shared memory holds the operand's blocks contiguous along its rows.
-    `device` is the GPU's ordinal, or `HOST`."""
+    `device` is the GPU's ordinal, or `HOST`. `finish`: issue slots of a thread for the epilogue of an element of the output."""
 
     m: int
     n: int
@@ -56,6 +58,7 @@ class Problem:
     a_rows: bool = False
     b_rows: bool = False
     device: int = HOST
+    finish: float = 0.0
 
     def stored_by(self, config: MatmulConfig) -> int:
         """Size of the elements that the kernel stores: partial results in split-K, otherwise the output's."""
@@ -224,7 +227,8 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
         copied = (traits.block_m + traits.columns_held) * rates.copied * size / seen.unit
         loads = _where(traits.packed, loads, np.maximum(loads, copied))
     area = traits.block_m * traits.block_n
-    stored = area / rates.stored
+    finished = area * seen.finish / LANES
+    stored = area / rates.stored + _where(split, 0.0, finished)
     moved = float(seen.m * seen.n) * (traits.splits * 8 + seen.out_itemsize)
     read = float((seen.m + seen.n) * seen.k * size)
     # Elements along K of all tiles that a multiprocessor computes.
@@ -239,7 +243,9 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
         # Blocks that several tiles need come from L2.
         memory=read / np.minimum(rates.memory * seen.programs, rate * np.minimum(tiles, seen.programs)),
         ends=(rates.tile + stored) * _where(traits.hidden, 1, waves),
-        reduction=_where(split, moved / (rates.cache * seen.programs), 0.0),
+        reduction=_where(
+            split, moved / (rates.cache * seen.programs) + finished * tiles_of(seen, traits) / seen.programs, 0.0
+        ),
         packing=_where(traits.packed, 3 * read / (rates.memory * seen.programs), 0.0),
         launches=rates.launch * (_where(split, 1, 0) + _where(traits.packed, 1, 0)),
         lag=_where((waves > 1) & np.logical_not(traits.stolen), rates.uneven, 0.0),

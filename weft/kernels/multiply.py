@@ -296,7 +296,7 @@ def _prepare(
     ready.check_overlap(a, b, out, given)
     problem = problem_of(left, right, dtype, fast)
     # In the choice a gated product is one of twice the width.
-    problem = replace(problem, n=max(ending.halves * n, ending.least_columns))
+    problem = replace(problem, n=max(ending.halves * n, ending.least_columns), finish=ending.plan.slots / ending.halves)
     requested = config_of(config, variant, problem.machine.usual)
     if requested is not None:
         check_machine(requested, problem.machine, left.device)

@@ -15,6 +15,8 @@ HALF_ROOT: gl.constexpr = gl.constexpr(0.7071067811865476)
 """1 / sqrt(2)"""
 SLOPE: gl.constexpr = gl.constexpr(0.7978845608028654)
 """sqrt(2 / pi)"""
+LARGEST: gl.constexpr = gl.constexpr(3.4028234663852886e38)
+LOG2E_HALF: gl.constexpr = gl.constexpr(1.4426950408889634 / 2)
 CUBIC: gl.constexpr = gl.constexpr(0.7978845608028654 * 0.044715)
 
 
@@ -36,6 +38,16 @@ def gelu(x):
     """x times the normal distribution's cumulative function: x / 2 (1 + erf(x / sqrt(2)))."""
     half = 0.5 * x
     return half + half * gl.erf(x * HALF_ROOT)
+
+
+@jit
+def gelu_brief(x):
+    """The same by max(x, 0) - |x| q, where q = erfc(|x| / sqrt(2)) / 2 is 1 / (1 + p |x|) in a polynomial, times exp(-x^2 / 2):
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. The result is off by |x| 2^-22 at most."""
+    size = gl.minimum(gl.abs(x), LARGEST)
+    t = libdevice.fast_dividef(1.0, 1.0 + size * (0.3275911 * HALF_ROOT))
+    q = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145))))
+    return gl.maximum(x, 0.0) - size * (q * libdevice.fast_exp2f(x * x * -LOG2E_HALF))
 
 
 @jit
@@ -65,6 +77,18 @@ def silu(x):
 
 
 @jit
+def sigmoid_brief(x):
+    """The same with subnormal exponentials as zeros."""
+    return libdevice.fast_dividef(1.0, 1.0 + libdevice.fast_expf(-x))
+
+
+@jit
+def silu_brief(x):
+    """The same with subnormal exponentials as zeros."""
+    return libdevice.fast_dividef(x, 1.0 + libdevice.fast_expf(-x))
+
+
+@jit
 def tanh(x):
     """Hyperbolic tangent."""
     return gl.tanh(x)
@@ -80,4 +104,6 @@ ACTIVATIONS: dict[str, JITFunction[..., Any]] = {
     "relu": relu, "relu_squared": relu_squared, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu, "sigmoid": sigmoid,
     "tanh": tanh,
 }  # fmt: skip
-BRIEF: dict[str, JITFunction[..., Any]] = {"gelu_tanh": gelu_tanh_brief, "tanh": tanh_brief}
+BRIEF: dict[str, JITFunction[..., Any]] = {
+    "gelu": gelu_brief, "gelu_tanh": gelu_tanh_brief, "silu": silu_brief, "sigmoid": sigmoid_brief, "tanh": tanh_brief,
+}  # fmt: skip
