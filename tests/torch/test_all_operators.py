@@ -133,8 +133,8 @@ def test_vmap(torch, name, call, dim):
 def test_vmap_over_weights(torch):
     """What is no row is mapped by one call each."""
     x, weights = torch.randn(3, 5, 33), torch.randn(33, 3)
-    got = torch.vmap(lambda x, w: weft.torch.rms_norm(x, w)[0], in_dims=(0, 1))(x, weights)
-    want = torch.stack([weft.torch.rms_norm(a, b.contiguous())[0] for a, b in zip(x, weights.t(), strict=True)])
+    got = torch.vmap(lambda x, w: weft.torch.rms_norm(x, w), in_dims=(0, 1))(x, weights)
+    want = torch.stack([weft.torch.rms_norm(a, b.contiguous()) for a, b in zip(x, weights.t(), strict=True)])
     torch.testing.assert_close(got, want)
 
 
@@ -145,3 +145,51 @@ def test_no_rows(torch, name, call):
     got = values(torch, weft.torch.OPERATORS[name](*args, **call.keywords))
     want = values(torch, call.reference(*args, **call.keywords))
     assert [(x.shape, x.dtype) for x in got] == [(x.shape, x.dtype) for x in want]
+
+
+# Functions that return less than their operators
+
+
+def gradients(torch, result, *leaves):
+    total = sum((part * torch.linspace(-1, 1, part.numel()).reshape(part.shape)).sum() for part in result)
+    return torch.autograd.grad(total, leaves)
+
+
+def leaves_of(torch, *shapes):
+    return [torch.randn(shape, requires_grad=True) for shape in shapes]
+
+
+def test_norms_are_those_of_pytorch(torch):
+    functions = torch.nn.functional
+    x, residual, weight, bias = leaves_of(torch, (2, 3, 37), (2, 3, 37), (37,), (37,))
+    h = x + residual
+    pairs = [
+        ((weft.torch.rms_norm(x, weight),), (functions.rms_norm(x, (37,), weight, 1e-6),), (x, weight)),
+        ((weft.torch.layer_norm(x, weight, bias),), (functions.layer_norm(x, (37,), weight, bias),), (x, weight, bias)),
+        (
+            weft.torch.add_rms_norm(x, residual, weight),
+            (functions.rms_norm(h, (37,), weight, 1e-6), h),
+            (x, residual, weight),
+        ),
+        (
+            weft.torch.add_layer_norm(x, residual, weight, bias),
+            (functions.layer_norm(h, (37,), weight, bias), h),
+            (x, residual, weight, bias),
+        ),
+    ]
+    for got, want, leaves in pairs:
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+        found, right = (gradients(torch, result, *leaves) for result in (got, want))
+        torch.testing.assert_close(found, right, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_cross_entropy_is_that_of_pytorch(torch, reduction):
+    (logits,) = leaves_of(torch, (2, 5, 67))
+    labels = torch.randint(67, (2, 5))
+    labels[1, 2] = -100
+    got = weft.torch.cross_entropy(logits, labels, reduction=reduction, label_smoothing=0.1)
+    want = torch.nn.functional.cross_entropy(logits.movedim(-1, 1), labels, reduction=reduction, label_smoothing=0.1)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+    found, right = (gradients(torch, (result,), logits) for result in (got, want))
+    torch.testing.assert_close(found, right, atol=1e-5, rtol=1e-5)

@@ -19,6 +19,8 @@ NO_OPERATORS = {
     "matmul_configs": "lists configurations",
     "tune_matmul": "measures configurations, and returns none of their results",
 }
+FEWER_RESULTS = {"rms_norm", "layer_norm", "cross_entropy"}
+"""Functions that return less than their operators, whose other results are for gradients."""
 FUNCTIONS = [name for name in kernels.__all__ if inspect.isfunction(getattr(kernels, name))]
 OURS = {name.removeprefix("weft::") for name in weft.torch.OPERATORS if name.startswith("weft::")}
 
@@ -36,7 +38,8 @@ def test_the_reasons_are_current():
 
 def test_operators_are_public():
     assert sorted(OURS - set(weft.torch.__all__)) == []
-    assert all(getattr(weft.torch, name).name == f"weft::{name}" for name in OURS)
+    operators = {name for name in OURS if getattr(getattr(weft.torch, name), "name", "") == f"weft::{name}"}
+    assert operators == OURS - FEWER_RESULTS
 
 
 def test_every_operator_has_a_call():

@@ -213,3 +213,10 @@ def test_mixed_devices_of_a_call():
     import torch
 
     refused("kernels-devices", weft.torch.matmul, torch.ones(16, 16), torch.ones(16, 16, device="cuda"))
+
+
+def test_a_reduction_of_another_name(torch):
+    call = weft.torch.cross_entropy
+    text = refused("operator-reduction", call, torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), reduction="avg")
+    assert "'avg'" in text
+    assert "none, sum and mean" in text

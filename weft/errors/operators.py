@@ -78,3 +78,9 @@ MUTABLE_BACKWARD = row(
     "{name} writes to {written}, so it cannot have a backward function",
     "write an operator that returns a new tensor, and register its backward function",
 )
+REDUCTION = row(
+    "operator-reduction",
+    LaunchError,
+    "reduction is {got!r}, but there are none, sum and mean",
+    'pass reduction="none" for a loss of each label, or leave it out for their mean',
+)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft import kernels
+from weft.errors import fail
+from weft.errors import operators as errors
 from weft.torch.operators import operator
 from weft.torch.shapes import over_leading
 
@@ -12,8 +14,27 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@operator("weft::cross_entropy")
 def cross_entropy(
+    logits: Tensor, labels: Tensor, *, reduction: str = "mean", label_smoothing: float = 0.0, z_loss: float = 0.0,
+    ignore_index: int = -100,
+) -> Tensor:  # fmt: skip
+    """The losses of logits [..., V] and class indices `labels` [...], by the operator `torch.ops.weft.cross_entropy`.
+
+    `reduction` is "none" (a float32 loss for each label, 0 where it is `ignore_index`), "sum", or "mean" over the labels that
+    are not ignored, as in `torch.nn.functional.cross_entropy`. `z_loss` times the square of the logarithm of each row's sum
+    of powers is part of the loss. Differentiable in logits. Raises LaunchError (operator-reduction).
+    """
+    if reduction not in ("none", "sum", "mean"):
+        raise fail(errors.REDUCTION, got=reduction)
+    losses = _cross_entropy(logits, labels, label_smoothing, z_loss, ignore_index)[0]
+    if reduction == "none":
+        return losses
+    total = losses.sum()
+    return total if reduction == "sum" else total / (labels != ignore_index).sum()
+
+
+@operator("weft::cross_entropy")
+def _cross_entropy(
     logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, z_loss: float = 0.0, ignore_index: int = -100
 ) -> tuple[Tensor, Tensor]:
     """`weft.kernels.cross_entropy` as an operator: `losses`, which are differentiable, and `lse`, which are not."""
@@ -22,7 +43,7 @@ def cross_entropy(
     )
 
 
-@cross_entropy.register_fake
+@_cross_entropy.register_fake
 def _(
     logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, z_loss: float = 0.0, ignore_index: int = -100
 ) -> tuple[Tensor, Tensor]:
@@ -59,5 +80,5 @@ def _backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
     return cross_entropy_backward(grad.contiguous(), logits, labels, lse, *ctx.numbers), None, None, None, None
 
 
-cross_entropy.register_autograd(_backward, setup_context=_keep)
-cross_entropy.register_vmap(over_leading(cross_entropy, 0, 1))
+_cross_entropy.register_autograd(_backward, setup_context=_keep)
+_cross_entropy.register_vmap(over_leading(_cross_entropy, 0, 1))

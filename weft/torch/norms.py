@@ -1,4 +1,5 @@
-"""Norms as operators: `rms_norm`, `layer_norm` and their gradients."""
+"""Norms as operators: `rms_norm`, `layer_norm` and their gradients. What the operators return for their gradients, and a sum
+that is not there, are not results of the functions."""
 
 from __future__ import annotations
 
@@ -12,8 +13,39 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight along the last axis: the first result of the operator `torch.ops.weft.rms_norm`.
+
+    Differentiable in x and weight."""
+    return _rms_norm(x, weight, None, eps)[0]
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """`rms_norm` of h = x + residual, and h: the first two results of the operator `torch.ops.weft.rms_norm`.
+
+    Differentiable in x, residual and weight, through both results."""
+    return _rms_norm(x, weight, residual, eps)[:2]
+
+
+def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias along the last axis: the first result of the operator
+    `torch.ops.weft.layer_norm`.
+
+    Differentiable in x, weight and bias."""
+    return _layer_norm(x, weight, bias, None, eps)[0]
+
+
+def add_layer_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    """`layer_norm` of h = x + residual, and h: the first two results of the operator `torch.ops.weft.layer_norm`.
+
+    Differentiable in x, residual, weight and bias, through both results."""
+    return _layer_norm(x, weight, bias, residual, eps)[:2]
+
+
 @operator("weft::rms_norm")
-def rms_norm(
+def _rms_norm(
     x: Tensor, weight: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`weft.kernels.rms_norm` as an operator: `out`, `total` (without elements if there is no residual) and `rstd`.
@@ -23,7 +55,7 @@ def rms_norm(
     return done.out, x.new_empty(0) if residual is None else done.total, done.rstd
 
 
-@rms_norm.register_fake
+@_rms_norm.register_fake
 def _(
     x: Tensor, weight: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -62,12 +94,12 @@ def _backward(ctx: Any, grad: Tensor, above: Tensor | None, _: Any) -> tuple[Ten
     return dh.to(kind), None if weight is None else dweight, None if of_residual is None else dh.clone(), None
 
 
-rms_norm.register_autograd(_backward, setup_context=_keep)
-rms_norm.register_vmap(over_leading(rms_norm, 0, 2))
+_rms_norm.register_autograd(_backward, setup_context=_keep)
+_rms_norm.register_vmap(over_leading(_rms_norm, 0, 2))
 
 
 @operator("weft::layer_norm")
-def layer_norm(
+def _layer_norm(
     x: Tensor,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
@@ -81,7 +113,7 @@ def layer_norm(
     return done.out, x.new_empty(0) if residual is None else done.total, done.mean, done.rstd
 
 
-@layer_norm.register_fake
+@_layer_norm.register_fake
 def _(
     x: Tensor,
     weight: Tensor | None = None,
@@ -144,8 +176,8 @@ def _backward_layer(ctx: Any, grad: Tensor, above: Tensor | None, *_: Any) -> tu
     )
 
 
-layer_norm.register_autograd(_backward_layer, setup_context=_keep_layer)
-layer_norm.register_vmap(over_leading(layer_norm, 0, 3))
+_layer_norm.register_autograd(_backward_layer, setup_context=_keep_layer)
+_layer_norm.register_vmap(over_leading(_layer_norm, 0, 3))
 
 
 def _total(x: Tensor, residual: Tensor | None) -> Tensor:
