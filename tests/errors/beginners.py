@@ -381,4 +381,35 @@ THREAD_MISTAKES = [
     Mistake("dst[i - 1] = 1.0", "hazard-view-bounds", "keep indices", "if i > 0:\n    dst[i - 1] = 1.0"),
     Mistake("for x in src:\n    pass", "view-iteration", "view.dim(0)", "for j in range(src.dim(0)):\n    x = src[j]"),
     Mistake("if src:\n    pass", "lang-truth", "an element", "if src[0] > 0:\n    pass"),
+    Mistake(
+        "s = gl.stack_allocation[gl.float32](gl.row_major[64]())\ns[i] = src[i]\ngl.barrier()\ndst[i] = s[63 - i]",
+        "hazard-undefined", "allocate it with address_space=gl.AddressSpace.SHARED",
+        "s = gl.stack_allocation(gl.float32, address_space=gl.AddressSpace.SHARED)(gl.row_major[64]())\ns[i] = src[i]\n"
+        "gl.barrier()\ndst[i] = s[63 - i]",
+        mark="dst[i]",
+    ),
+    Mistake(
+        "dst[0] += src[i]", "hazard-global-threads-race", "gl.atomic_add(t.tile[1](i), x)",
+        "gl.atomic_add(dst.tile[1](0), src[i])",
+    ),
+    Mistake(
+        "s = gl.stack_allocation[gl.int32, gl.AddressSpace.SHARED](gl.row_major[4]())\nif i < 4:\n    s[i] = 0\n"
+        "gl.barrier()\ns[i % 4] += i",
+        "hazard-threads-race", "gl.atomic_add(t.tile[1](i), x)",
+        "s = gl.stack_allocation[gl.int32, gl.AddressSpace.SHARED](gl.row_major[4]())\nif i < 4:\n    s[i] = 0\n"
+        "gl.barrier()\ngl.atomic_add(s.tile[1](i % 4), i)",
+        mark="s[i % 4]",
+    ),
+    Mistake(
+        "s = gl.stack_allocation[gl.float32, gl.AddressSpace.SHARED](gl.row_major[64]())\ns[i] = src[i]\ngl.barrier()\n"
+        "for k in gl.static_range(2):\n    if i < 32 >> k:\n        s[i] += s[i + (32 >> k)]",
+        "hazard-threads-race", "call gl.syncwarp() behind this line, before it runs again",
+        "s = gl.stack_allocation[gl.float32, gl.AddressSpace.SHARED](gl.row_major[64]())\ns[i] = src[i]\ngl.barrier()\n"
+        "for k in gl.static_range(2):\n    if i < 32 >> k:\n        s[i] += s[i + (32 >> k)]\n    gl.syncwarp()",
+        mark="s[i] +=",
+    ),
+    Mistake(
+        "gl.store(src.ptr + (i + 100), 1.0)", "hazard-out-of-bounds", "as in if i < 128:",
+        "if i + 100 < 128:\n    gl.store(src.ptr + (i + 100), 1.0)",
+    ),
 ]  # fmt: skip

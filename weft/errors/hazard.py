@@ -204,7 +204,7 @@ UNDEFINED = row(
     "hazard-undefined",
     UndefinedValue,
     "program {program}: an undefined element reaches {sink}{where}; {cause}",
-    "give the load `other=`, or mask this use with the same mask; write elements of a thread-local array before reading them",
+    "give the load `other=`, or mask this use with the same mask",
 )
 UNDEFINED_SHARED = row(
     "hazard-undefined-shared",

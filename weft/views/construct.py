@@ -83,7 +83,8 @@ def require_known(layout: Any) -> None:
     """Raises ViewError: view-layout, view-unknown-layout for a layout with UNKNOWN in it."""
     check_layout(layout)
     if not layout.all_dims_known:
-        what, instead = "new memory and tiles of memory need all of them", "write a layout of known sizes and strides"
+        what = "new memory and tiles of memory need all of them"
+        instead = "write a layout of known sizes and strides: of numbers, and of parameters annotated gl.constexpr"
         raise fail(errors.UNKNOWN_LAYOUT, layout=layout, what=what, instead=instead)
 
 

@@ -435,7 +435,10 @@ class Task:
         entry = (
             hazard.UNDEFINED_SHARED if mark.cause in (SHARED.never_written, TENSOR.never_written) else hazard.UNDEFINED
         )
-        return fail(entry, loc=op.loc, related=related, program=self.pid, sink=sink, where=where, cause=mark.cause)
+        error = fail(entry, loc=op.loc, related=related, program=self.pid, sink=sink, where=where, cause=mark.cause)
+        if mark.cause == NEVER_STORED:
+            error.fix = OWN_ARRAY
+        return error
 
     def uniform(self, op: Op, data: Data, what: str) -> Data:
         """A scalar that must be uniform over the active threads, with shape (). Raises BrokenPromise."""
@@ -484,6 +487,11 @@ def _both(first: Array | None, second: Array | None) -> Array | None:
 
 
 STORED = ("a store", "an atomic")  # sinks whose values decide neither control flow nor an address
+NEVER_STORED = "the element of the thread's own array that it was read from was never written"
+OWN_ARRAY = (
+    "write each element of a thread's own array before reading it; for memory that all threads of the block share, allocate it "
+    "with address_space=gl.AddressSpace.SHARED"
+)
 DIVIDED = "it is the result of a division by zero"
 
 

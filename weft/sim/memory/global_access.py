@@ -160,9 +160,15 @@ class Request:
         return self.task.fail(
             hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index,
             extent=f"elements {low} to {extent - 1}" if low < extent else "no elements", share=share + segment.buffer.form,
-            mask=f"mask the access so that indices stay {bound}" if low < extent else "mask the access, or skip the launch",
+            mask=self._guard(bound, extent) if low < extent else "mask the access, or skip the launch",
             instead=_INSTEAD if segment.start <= address and address + size <= segment.end else "",
         )  # fmt: skip
+
+    def _guard(self, bound: str, extent: int) -> str:
+        """The fix for an index outside of an array."""
+        if self.task.names.launched_by_threads and bound.startswith("below"):
+            return f"let only threads with indices below {extent} execute the line, as in if i < {extent}:"
+        return f"mask the access so that indices stay {bound}"
 
     def _who(self, flat: int) -> str:
         """The name of the faulting thread, in a kernel that is launched by threads."""

@@ -410,7 +410,10 @@ class Races:
             entry, names = hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
             view = self._names.view
             label = f"{names[0]} {before} it here{view(op)}"
-            order = barrier_between(op, touch.op, self._names, warp=self._in_warps(touch, bad, notes))
+            order = barrier_between(
+                op, touch.op, self._names, warp=self._in_warps(touch, bad, notes), wrote=_way_of(op, way) in WRITTEN,
+                several=touch.way == "write" and _by_several(touch, flat // (bad.size // np.size(touch.place.index))),
+            )  # fmt: skip
             fields |= {"thread": names[1], "other": names[0], "view": view(touch.op), "order": order}
         error = fail(entry, loc=touch.op.loc, related=() if op.loc is None else ((label, op.loc),), **fields)
         assert isinstance(error, Hazard)
@@ -557,3 +560,14 @@ def _together(before: Array, note: Array, number: int) -> Array:
 def _entries(threads: Any) -> Any:
     """Threads as notes have them, as entries of `weft.sim.memory.warps`."""
     return where(np.equal(threads, THREADS), MANY, threads)
+
+
+def _by_several(touch: Touch, number: int) -> bool:
+    """Whether several threads access an element, given by its number in the access."""
+    if isinstance(touch.threads, int):
+        return False
+    index = np.broadcast_to(
+        touch.place.index, np.broadcast_shapes(np.shape(touch.place.index), np.shape(touch.threads))
+    )
+    threads = np.broadcast_to(touch.threads, index.shape)
+    return np.unique(threads[index == np.ravel(touch.place.index)[number]]).size > 1

@@ -265,7 +265,8 @@ class Shadow:
                 both = int(np.ravel(channel.threads[area.where])[position]), who
                 byte = _granule(area, position) * self.granule
                 warp = _by_threads(earlier, event) and bool(of_one_warp(before[apart], _chosen(threads, apart)).all())
-                error = race_of_threads(earlier, event, byte, both, self._names, self.program, warp)
+                several = event.writes and _by_several(area, position)
+                error = race_of_threads(earlier, event, byte, both, self._names, self.program, warp, several)
             else:
                 error = self.report(entry, earlier, event, _granule(area, position))
             self._found.add(error, entry, earlier.op, event.op)
@@ -379,3 +380,10 @@ def _granule(area: Area, position: int) -> int:
     if isinstance(area.where, slice):
         return cast("int", area.where.start) + position
     return int(np.ravel(area.where)[position])
+
+
+def _by_several(area: Area, position: int) -> bool:
+    """Whether several threads access the granule at a position of an area."""
+    if isinstance(area.where, slice) or isinstance(area.threads, int):
+        return False
+    return np.unique(area.threads[area.where == np.ravel(area.where)[position]]).size > 1

@@ -269,10 +269,10 @@ def order(earlier: Event, event: Event, partition: str, other: str) -> str:
 
 def race_of_threads(
     earlier: Event, event: Event, byte: int, threads: tuple[int, int], names: Naming, program: tuple[int, int, int],
-    warp: bool,
+    warp: bool, several: bool = False,
 ) -> Hazard:  # fmt: skip
     """The hazard of two threads, given by number, whose generic accesses conflict at a byte. `warp`: only threads of the same
-    warp conflict in these two accesses."""
+    warp conflict in these two accesses. `several`: the second one writes the byte in several threads."""
     element = (byte - event.memory.start) // _element_size(event.op)
     name = f"{event.memory.name or 'shared memory'}[{element}]"
     old = earlier.memory.name if earlier.memory is not event.memory else ""
@@ -281,7 +281,9 @@ def race_of_threads(
     fields: dict[str, Any] = {
         "program": program, "thread": who, "access": WORDS[event.mode, event.writes][0], "view": names.view(event.op),
         "name": f"{name} (in bytes that were {old} before)" if old else name, "other": other, "before": done,
-        "order": barrier_between(earlier.op, event.op, names, earlier.mode == "copy", warp),
+        "order": barrier_between(
+            earlier.op, event.op, names, earlier.mode == "copy", warp, wrote=earlier.writes, several=several
+        ),
     }  # fmt: skip
     label = f"{other} {done} it here{names.view(earlier.op)}"
     return clashing(hazard.THREADS_RACE, event.op.loc, earlier.op.loc, label, event.memory.name, (other, who), fields)
@@ -292,10 +294,14 @@ def wait_for_copy(access: Op, names: Naming | None) -> str:
     return _WAIT_FOR_COPIES if names is not None and names.by_threads(access) else _WAIT_FOR_COPY
 
 
-def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False, warp: bool = False) -> str:
+def barrier_between(
+    earlier: Op, later: Op, names: Naming, copies: bool = False, warp: bool = False, wrote: bool = False,
+    several: bool = False,
+) -> str:  # fmt: skip
     """The fix that orders two operations of threads; the earlier one may be an asynchronous copy.
 
-    `warp`: only threads of the same warp need the order, so a barrier of the warp suffices."""
+    `warp`: only threads of the same warp need the order, so a barrier of the warp suffices. `wrote`: the earlier one wrote, as
+    in a loop whose line reads and then writes. `several`: the later one writes an element in several threads."""
     barrier, group = ("gl.syncwarp()", "warp") if warp and not copies else ("gl.barrier()", "block")
     together = f", where all threads of the {group} reach it" if names.nested(earlier) or names.nested(later) else ""
     if earlier is later:
@@ -303,6 +309,10 @@ def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False,
         if together:
             rounds = f": all threads{' of a warp' if group == 'warp' else ''} must run the same number of iterations"
         return f"call {barrier} before this line runs again{rounds}"
+    if str(earlier.loc) == str(later.loc) and several:
+        return "combine the values of several threads with an atomic, as in gl.atomic_add(t.tile[1](i), x), or in one thread"
+    if str(earlier.loc) == str(later.loc) and wrote:
+        return f"call {barrier} behind this line, before it runs again{together}"
     if str(earlier.loc) == str(later.loc):
         return f"keep what was read in a variable, call {barrier}{together}, and write it after that"
     if copies:

@@ -15,7 +15,7 @@ from weft.ir.types import LocalType, TileType
 from weft.ops import thread
 from weft.sim.machine.data import Array, Data, Mark, arange, marked, undefined_in
 from weft.sim.machine.hardware import elements_of, linear_of, to_threads, to_tile
-from weft.sim.machine.tasks import Task
+from weft.sim.machine.tasks import NEVER_STORED, Task
 from weft.sim.memory import each_thread
 from weft.sim.memory.each_thread import Accesses
 from weft.sim.memory.global_access import COMBINE, MASKED_ATOMIC
@@ -25,7 +25,6 @@ from weft.sim.numbers.arithmetic import bits_of, numpy_dtype
 from weft.sim.rule import rule
 from weft.sim.rules.regs import per_thread
 
-NEVER_STORED = "the element of the thread's own array that it was read from was never written"
 IN_MEMORY = (
     "the array is indexed at run time, so a GPU keeps it in local memory rather than in registers; "
     "index it with numbers known at compile time (static_range), or put it in shared memory"
@@ -247,8 +246,11 @@ def _check(task: Task, op: Op, position: int, index: Data, size: Array | int) ->
     flat = int(np.argmax(bad))
     shape = np.shape(bad)
     where: tuple[str, ...] = op.attrs["where"]
-    raise task.fail(
+    error = task.fail(
         hazard.VIEW_BOUNDS, op, thread=task.names.thread(flat), view=op.attrs["view"],
         where=where[position] if where else f"at position {position} of",
         index=int(np.broadcast_to(index.array, shape).ravel()[flat]), size=int(np.broadcast_to(size, shape).ravel()[flat]),
     )  # fmt: skip
+    if not task.names.launched_by_threads:
+        error.fix += f"; launched without block=, a block has {task.threads} threads"
+    raise error
