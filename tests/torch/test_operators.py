@@ -225,6 +225,43 @@ def test_gradients_of_gradients(torch, differentiable):
     torch.library.opcheck(differentiable.overload, (x, 3.0))
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:`torch.jit")
+def test_functional_gradients(torch, differentiable):
+    x = torch.arange(3.0)
+
+    def loss(x):
+        return differentiable(x * x, 3.0).sum()
+
+    assert torch.func.grad(loss)(x).equal(6 * x)
+    assert torch.func.hessian(loss)(x).equal(6 * torch.eye(3))
+    assert torch.func.jacrev(lambda x: differentiable(x, 3.0))(x).equal(3 * torch.eye(3))
+
+
+def test_gradients_of_each_sample(torch):
+    """vmap over grad, through the gradients' own rules of vmap."""
+    x, weight = torch.randn(5, 3, 16), torch.randn(16, 24)
+
+    def loss(weight, x):
+        return weft.torch.softmax(weft.torch.matmul(x, weight)).square().sum()
+
+    got = torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(weight, x)
+    want = torch.vmap(torch.func.grad(lambda w, x: (x @ w).softmax(-1).square().sum()), in_dims=(None, 0))(weight, x)
+    torch.testing.assert_close(got, want, atol=0.02, rtol=0.02)
+
+
+def test_a_gradient_of_a_list(torch):
+    @weft.torch.operator("user::sum_of")
+    def sum_of(parts: list[Tensor]) -> Tensor:
+        return torch.stack(parts).sum(0)
+
+    sum_of.register_autograd(lambda ctx, grad: ([grad] * ctx.count,), setup_context=lambda ctx, inputs, output: setattr(
+        ctx, "count", len(inputs[0])
+    ))  # fmt: skip
+    parts = [torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)]
+    sum_of(parts).sum().backward()
+    assert [part.grad.tolist() for part in parts] == [[1] * 3] * 2
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_vmap_without_a_rule_calls_once_for_each(torch, scale):
     x = torch.arange(6.0).reshape(3, 2)

@@ -26,7 +26,7 @@ def differentiable(overload: Any, info: Any, backends: Mapping[str, Kernel]) -> 
     `backends` are the kernels of devices, by dispatch key."""
     import torch
 
-    recorded: Kernel = torch._library.autograd.make_autograd_impl(overload, info)
+    recorded = _recording(overload, info)
     below, redispatch = torch._C._after_autograd_keyset, overload.redispatch
     enabled, wanted = torch.is_grad_enabled, torch._C._any_requires_grad
     direct = _direct(backends).get
@@ -38,6 +38,53 @@ def differentiable(overload: Any, info: Any, backends: Mapping[str, Kernel]) -> 
         return redispatch(keys & below, *args, **keywords) if backend is None else backend(*args, **keywords)
 
     return kernel
+
+
+def _recording(overload: Any, info: Any) -> Kernel:
+    """The call that autograd records.
+
+    Its class is the one below `torch.autograd.Function`, which has no way through PyTorch's transformations of its own: within
+    `torch.func.grad` this kernel is called once for each level of them anyway, as those of PyTorch's operators are."""
+    import torch
+
+    schema, utils = overload._schema, torch._library.utils
+    if any(utils.is_tensorlist_like_type(each.type) for each in (*schema.arguments, *schema.returns)):
+        return torch._library.autograd.make_autograd_impl(overload, info)
+    below, redispatch = torch._C._after_autograd_keyset, overload.redispatch
+    named: bool = utils.has_kwarg_only_args(schema)
+    transforming = torch._C._are_functorch_transforms_active
+
+    def forward(ctx: Any, *given: Any) -> Any:
+        *args, keys, keywords = given
+        with torch._C._AutoDispatchBelowAutograd():
+            result = redispatch(keys & below, *args, **keywords)
+            if info._setup_context_fn is not None:
+                # The dispatcher has left out arguments that are equal to their defaults.
+                inputs, others = utils.fill_defaults(schema, args, keywords)
+                more: dict[str, Any] = {"keyword_only_inputs": others} if named else {}
+                info._setup_context_fn(ctx=ctx, inputs=inputs, output=result, **more)
+        return result
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        needed = ctx.needs_input_grad
+        ctx.needs_input_grad = needed[:-2]
+        try:
+            found = info._backward_fn(ctx, *grads)
+        finally:
+            ctx.needs_input_grad = needed
+        return (*found, None, None) if isinstance(found, tuple) else (found, None, None)
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    name = f"{schema.name.replace('::', '_')}_backward"
+    function: Any = type(name, (torch.autograd.function._SingleLevelFunction,), methods)
+
+    def recorded(keys: Any, *args: Any, **keywords: Any) -> Any:
+        if not transforming():
+            return function.apply(*args, keys, keywords)
+        with torch._functorch.utils.enable_single_level_autograd_function():
+            return function.apply(*args, keys, keywords)
+
+    return recorded
 
 
 def mutating(overload: Any, name: str, written: Sequence[str], backends: Mapping[str, Kernel]) -> Kernel:

@@ -136,7 +136,7 @@ class Operator(Generic[P, R]):
         text = schema or self._schema()
         self._library = torch.library.Library(self.name.partition("::")[0], "FRAGMENT")
         # The strides that a call is traced with are those that its fake function has seen.
-        exact = torch.Tag.needs_exact_strides
+        exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
         self._library.define(self._short + text, tags=(torch.Tag.pt2_compliant_tag, exact, *tags))
         self.overload = getattr(getattr(torch.ops, self.name.partition("::")[0]), self._short).default
         names = [argument.name for argument in self.overload._schema.arguments]

@@ -56,6 +56,7 @@ def _declare(function: Operator[..., Tensor], gradient: Operator[..., Tensor]) -
     gradient.register_fake(fake_gradient)
     function.register_autograd(backward, setup_context=_keep)
     function.register_vmap(over_leading(function))
+    gradient.register_vmap(over_leading(gradient, 0, 1))
 
 
 _declare(softmax, softmax_backward)
