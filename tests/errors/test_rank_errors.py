@@ -38,6 +38,8 @@ def wrong(x: gl.symmetric, y, CASE: gl.constexpr, EACH: gl.constexpr):
         gl.signal(x, 0, y)
     elif CASE == "timeout":
         gl.wait_signal(x, 0, timeout_ns=0)
+    elif CASE == "count":
+        gl.wait_signal(x, 0, count=0)
     elif CASE == "multicast":
         gl.store(x.multicast, 1.0)
     elif CASE == "run-time rank":
@@ -54,6 +56,7 @@ MISTAKES = [
     ("flag", "ranks-flag", "4096"),
     ("flag type", "ranks-flag", "has 4096 of them"),
     ("timeout", "ranks-timeout", "got 0"),
+    ("count", "ranks-count", "got 0"),
     ("multicast", "ranks-no-multicast", "x has no multicast address"),
 ]
 

@@ -108,6 +108,56 @@ def test_the_loads_of_all_ranks_are_in_flight_together():
     assert max(loads) < min(sums)
 
 
+SMALL = distributed.GatherMatmulConfig(block_m=128, block_n=64, block_k=32, copiers=2, consumers=7, chunks=2, stages=3)
+
+
+@pytest.mark.parametrize("ranks", WORLDS)
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.matrix), pytest.param(2, marks=pytest.mark.matrix)]
+)
+def test_all_gather_matmul(ranks: int, seed: int):
+    m, k, n, made = 384, 72, 136, []
+
+    def on(rank: int):
+        a, b = weft.distributed.empty((ranks, m, k), np.float16), numbers(99, (k, n), np.float16)
+        a[:] = np.nan
+        shared, results = weft.Symmetric(a), []
+        for launch in range(2):
+            a[rank] = numbers(rank, (m, k), np.float16, launch)
+            results.append(distributed.all_gather_matmul(shared, b, config=SMALL))
+        return results
+
+    with weft.simulate(target="sm_90a"):
+        for results in world(on, ranks, seed):
+            for launch, found in enumerate(results):
+                a = np.concatenate([numbers(rank, (m, k), np.float16, launch) for rank in range(ranks)])
+                wanted = a.astype(np.float64) @ numbers(99, (k, n), np.float16).astype(np.float64)
+                np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=2e-3, atol=2e-3)
+                made.append(found)
+    for first, other in zip(made, made[2:], strict=False):
+        np.testing.assert_array_equal(first, other)
+
+
+def test_machine_code_of_all_gather_matmul():
+    made: list[Any] = []
+
+    def on(rank: int):
+        a = weft.distributed.empty((2, 128, 64), BF16)
+        a[:] = 1
+        return float(distributed.all_gather_matmul(weft.Symmetric(a), np.ones((64, 256), BF16))[0, 0])
+
+    compiler.observers.append(made.append)
+    try:
+        with weft.simulate(target="sm_90a", hazards=False):
+            assert world(on, 2) == [64, 64]
+    finally:
+        compiler.observers.remove(made.append)
+    kernel = made[0]
+    assert kernel.n_spills == 0
+    assert "C75" not in kernel.asm["order"], "MMAs run asynchronously"
+    assert {"HGMMA", "UTMALDG", "UTMASTG"} <= set(re.findall(r"HGMMA|UTMALDG|UTMASTG", kernel.asm["sass"]))
+
+
 def test_nothing_to_add():
     def on(rank: int):
         x = weft.distributed.empty(0, np.float32)

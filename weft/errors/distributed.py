@@ -37,6 +37,12 @@ TIMEOUT = row(
     "gl.wait_signal waits for a number of nanoseconds that is known at compile time, and got {got}",
     "pass a positive integer, as in timeout_ns=2_000_000_000",
 )
+COUNT = row(
+    "ranks-count",
+    CompilationError,
+    "gl.wait_signal takes a number of signals that is known at compile time, and got {got}",
+    "pass a positive integer, as in count=4",
+)
 NO_MULTICAST = row(
     "ranks-no-multicast",
     CompilationError,

@@ -1,15 +1,19 @@
-"""Collective operations on symmetric tensors: all-reduce, all-gather and reduce-scatter, each one launch per rank.
+"""Collective operations on symmetric tensors, each one launch per rank: all-reduce, all-gather, reduce-scatter, and all-gather
+with a matmul.
 
     from weft.kernels import distributed
     x = weft.Symmetric(symm_mem.empty(n, dtype=torch.bfloat16, device="cuda"))
     distributed.all_reduce(x)
 
 Every rank of the group makes the same calls in the same order. Results are the same bits on all ranks. The programs of a launch
-signal each other on flags from 0 on, as many as there are programs. The kernels are in `weft.kernels.device.ranks`.
+signal each other on flags from 0 on, as many as there are programs. The kernels are in
+`weft.kernels.device.ranks` and `weft.kernels.device.gathered`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -17,8 +21,9 @@ from weft import language as gl
 from weft.distributed import Symmetric
 from weft.errors import fail
 from weft.errors import kernels as errors
-from weft.kernels.device import ranks
+from weft.kernels.device import gathered, ranks
 from weft.kernels.memory import empty_like
+from weft.nvidia.hopper import TensorDescriptor
 from weft.plain import one_of
 from weft.runtime.arguments import array, extents
 from weft.runtime.dlpack import contiguous
@@ -30,6 +35,9 @@ SUMS = {
     "int64": gl.int64,
 }  # fmt: skip
 """The types that sums take, with the type they are computed in."""
+DTYPES = {"float16": gl.float16, "bfloat16": gl.bfloat16}
+HALVES = tuple(DTYPES)
+"""The types of matrices that are multiplied."""
 WARPS = 8
 ACCESS = 16
 """Bytes that a thread moves at a time."""
@@ -128,6 +136,65 @@ def reduce_scatter(x: Symmetric, out: Any = None, *, stream: Any = None) -> Any:
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class GatherMatmulConfig:
+    """How `all_gather_matmul` divides its work: the tile, the programs that copy and those that multiply, the
+    chunks of a shard that are signalled one by one, and the stages of the ring of operands. None of it has been measured."""
+
+    block_m: int = 128
+    block_n: int = 256
+    block_k: int = 64
+    copiers: int = 12
+    consumers: int = 120
+    chunks: int = 8
+    stages: int = 3
+
+
+def all_gather_matmul(
+    a: Symmetric, b: Any, out: Any = None, *, config: GatherMatmulConfig | None = None, stream: Any = None
+) -> Any:
+    """`A @ B` with the rows of A sharded over the ranks, in one launch that multiplies chunks of rows as they arrive.
+
+    `a` is `[world_size, m, K]`, and rank r has written `a[r]`, its rows; afterwards `a` holds all of A on every rank. `b` is
+    `[K, N]`, of the same type (float16 or bfloat16). Returns `[world_size * m, N]` in that type, in `out` or a new tensor:
+    every rank computes all rows. `m` is a multiple of the config's `block_m`, K and N are multiples of 8. Sums are in float32.
+    Needs Hopper (`wgmma`). Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype,
+    kernels-ranks-shape.
+    """
+    plan = config or GatherMatmulConfig()
+    left, right = _symmetric("all_gather_matmul", "a", a), _flat("all_gather_matmul", "b", b)
+    if left.dtype not in HALVES:
+        raise fail(errors.RANKS_DTYPE, what="all_gather_matmul", got=left.dtype, known=", ".join(HALVES))
+    if len(left.shape) != 3 or left.shape[0] != a.world_size or left.shape[1] % plan.block_m or left.shape[2] % 8:
+        rows, columns = f"a multiple of {plan.block_m}", "a multiple of 8"
+        _refuse_shape("all_gather_matmul", "a", left, left.dtype, (a.world_size, rows, columns))
+    _, m, columns = left.shape
+    if right.dtype != left.dtype or len(right.shape) != 2 or right.shape[0] != columns or right.shape[1] % 8:
+        _refuse_shape("all_gather_matmul", "b", right, left.dtype, (columns, "a multiple of 8"))
+    shape = (a.world_size * m, right.shape[1])
+    if out is None:
+        out = empty_like(b, shape, left.dtype)
+    made = _flat("all_gather_matmul", "out", out)
+    if (made.dtype, made.shape) != (left.dtype, shape):
+        _refuse_shape("all_gather_matmul", "out", made, left.dtype, shape)
+    if not m * columns * shape[1]:
+        return out
+    tiles = m // plan.block_m
+    chunk_rows = -(-tiles // plan.chunks) * plan.block_m
+    dtype = DTYPES[left.dtype]
+    blocks = (plan.block_m, plan.block_k), (plan.block_k, plan.block_n), (plan.block_m, plan.block_n)
+    whole = a.tensor.reshape(shape[0], columns)
+    descriptors = (
+        TensorDescriptor.from_tensor(x, list(block), gl.NVMMASharedLayout.get_default_for(list(block), dtype))
+        for x, block in zip((whole, b, out), blocks, strict=True)
+    )
+    gathered.gather_matmul[plan.copiers + plan.consumers](
+        a, *descriptors, m, columns, chunk_rows, -(-m // chunk_rows), plan.copiers, plan.consumers, plan.stages, left.block,
+        left.line, num_warps=WARPS, stream=stream,
+    )  # fmt: skip
+    return out
+
+
 def _symmetric(what: str, name: str, x: Any) -> _Flat:
     """Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array."""
     if not isinstance(x, Symmetric):
@@ -153,6 +220,6 @@ def _flat(what: str, name: str, x: Any) -> _Flat:
     return _Flat(found.dtype, tuple(shape), prod(shape))
 
 
-def _refuse_shape(what: str, name: str, got: _Flat, dtype: str, shape: tuple[int, ...]) -> None:
-    wanted, given = f"{dtype} {list(shape)}", f"{got.dtype} {list(got.shape)}"
+def _refuse_shape(what: str, name: str, got: _Flat, dtype: str, shape: Sequence[int | str]) -> None:
+    wanted, given = f"{dtype} [{', '.join(map(str, shape))}]", f"{got.dtype} {list(got.shape)}"
     raise fail(errors.RANKS_SHAPE, what=what, name=name, got=given, wanted=wanted)

@@ -128,27 +128,31 @@ def signal(x: symmetric, rank: Any, flag: Any = 0) -> None:
 
 
 @builtin
-def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOUT_NS) -> None:
+def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOUT_NS, *, count: int = 1) -> None:
     """Wait for a signal of a rank of the group of the symmetric tensor `x`, and take it: what the rank did before it happens
     before everything that follows (an acquire of scope sys).
 
     `rank` and `flag` as in `gl.signal`; with tiles, every element is one wait. One thread polls for each element, and the
-    program waits for all of them. Each wait takes one signal, so several programs wait on flags of their own. After
+    program waits for all of them. Each wait takes one signal, or `count` of them (a constant), when several programs of the
+    sender have a part in what it waits for; so several programs wait on flags of their own. After
     `timeout_ns` nanoseconds (a constant; 10 s by default), in every build, the GPU stops the kernel and prints the line, the
-    rank, the program, the rank it waited for and the flag. The simulator reports a wait that cannot end as a deadlock.
+    rank, the program, the rank it waited for and the flag (a kernel with `warpgroup_mma`, which ptxas would serialise with any
+    print in it, does so in debug builds only). The simulator reports a wait that cannot end as a deadlock.
 
     A program that waits keeps its place on the GPU: a launch of more programs than fit at once is refused (launch-programs-
     wait). PTX ISA, "Release and Acquire Patterns". Raises CompilationError: ranks-symmetric-needed, ranks-no-rank,
-    ranks-rank-type, ranks-flag, ranks-timeout.
+    ranks-rank-type, ranks-flag, ranks-timeout, ranks-count.
     """
     _check("wait_signal", x)
     if isinstance(timeout_ns, bool) or not isinstance(cast("object", timeout_ns), int) or not 0 < timeout_ns < 1 << 63:
         got = describe(timeout_ns) if isinstance(timeout_ns, tensor) else repr(timeout_ns)
         raise fail(errors.TIMEOUT, got=got)
+    if isinstance(count, bool) or not isinstance(cast("object", count), int) or count < 1:
+        raise fail(errors.COUNT, got=describe(count) if isinstance(count, tensor) else repr(count))
     source = _rank("gl.wait_signal", rank, x.world_size)
     where = _index("wait_signal", x, flag, source)
-    taken = _send(arith.add(arith.add(x.pad, FLAGS * x.world_size), where), "relaxed", "gpu")
-    wanted = convert(arith.add(taken, 1), int32)
+    taken = _send(arith.add(arith.add(x.pad, FLAGS * x.world_size), where), "relaxed", "gpu", count)
+    wanted = convert(arith.add(taken, count), int32)
     address = arith.add(x.pad, where)
     form = common_form("wait_signal", (address, wanted))
     details = (x.rank, place(source, int32, form), place(flag, int32, form))
@@ -161,11 +165,11 @@ def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOU
     apply(memory.poll, *placed, **attrs)
 
 
-def _send(address: tensor, order: str, scope: str) -> tensor:
-    """Count one more at each address; returns the counts before."""
+def _send(address: tensor, order: str, scope: str, count: int = 1) -> tensor:
+    """Count more at each address; returns the counts before."""
     attrs = {"kind": "add", "order": order, "scope": scope}
     form = common_form("signal", (address,))
-    one = place(1, int32, form)
+    one = place(count, int32, form)
     if form is None and by_threads():
         return loaded(apply(memory.atomic_regs, one_register(address), one_register(one), None, **attrs))
     return apply(memory.atomic, address, one, None, **attrs)

@@ -13,7 +13,7 @@ from weft.cuda.text.spelling import c_type, string
 from weft.cuda.text.tables import IndexTable, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import DType
-from weft.ops import memory
+from weft.ops import memory, mma
 from weft.ops.check import pointer_of
 
 
@@ -196,7 +196,9 @@ def _poll(e: Emitter, op: Op) -> None:
     ptr, expected, mask, timeout, *details = op.operands
     assert ptr is not None and expected is not None
     end: polls.End = "until" if timeout is not None else "watched" if e.func.attrs.debug else "never"
-    end = "signal" if details else end
+    if details:
+        # ptxas lets no wgmma of a kernel that calls a function, such as printf, run asynchronously (C7510 of CUDA 13.0).
+        end = "silent" if mma.wgmma in e.func.body.kinds and not e.func.attrs.debug else "signal"
     poll = polls.Poll(_pointee(op), op.attrs["order"], op.attrs["scope"], mask is not None, end, op.attrs["at_least"])
     name = polls.function(e, poll)
     last: list[str] = []
@@ -208,6 +210,8 @@ def _poll(e: Emitter, op: Op) -> None:
         last = [string(_report(op, ptr))]
     elif poll.end == "signal":
         last = [string(_unsignalled(op)), f"{op.attrs['patience']}ull"]
+    elif poll.end == "silent":
+        last, details = [f"{op.attrs['patience']}ull"], []
 
     def call(index: Index) -> str:
         on = [] if mask is None else [e.at(mask, index)]

@@ -18,9 +18,9 @@ from weft.ir.types import DType
 PATIENCE = 2_000_000_000
 """The time-out of waits in debug builds, in nanoseconds."""
 _LETTER = {16: "h", 32: "r", 64: "l"}
-End = Literal["never", "until", "watched", "signal"]
+End = Literal["never", "until", "watched", "signal", "silent"]
 """When a poll gives up: never, at a time that it is given, or after `PATIENCE` or the time that a wait for a signal has, when
-it stops the kernel."""
+it stops the kernel, "silent" without a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,9 @@ def _ending(e: Emitter, poll: Poll) -> tuple[str, str, str]:
     if poll.end == "until":
         return ", u64 until", "", "\n    if (nanoseconds() >= until) return false;"
     place = f"{program_index(e, 0)}, blockIdx.y, blockIdx.z"
+    if poll.end == "silent":
+        late = '\n    if (nanoseconds() - start > patience) asm volatile("trap;");'
+        return ", u64 patience", "  const u64 start = nanoseconds();\n", late
     if poll.end == "signal":
         stop = f'printf(text, rank, {place}, source, flag); asm volatile("trap;");'
         return (
