@@ -8,7 +8,7 @@ ARRAY = row(
     "kernels-array",
     LaunchError,
     "a matrix is needed, but {name} is {got}",
-    "pass a PyTorch, NumPy or CuPy array of two dimensions; a batch is multiplied matrix by matrix",
+    "pass a PyTorch, NumPy or CuPy array of two dimensions; only matmul takes batches, [.., rows, columns], without gated",
 )
 TOPK_ARRAY = row(
     "kernels-topk-array",
@@ -33,6 +33,18 @@ SCHEDULE = row(
     LaunchError,
     "a Schedule has {field}={value}",
     "{field} is {rule}",
+)
+BATCH = row(
+    "kernels-batch",
+    LaunchError,
+    "the batch axes of a are {a} and those of b {b}: along axis {axis} a has {first} matrices and b {second}",
+    "make them equal, or 1 where one matrix serves all",
+)
+BATCH_WRITTEN = row(
+    "kernels-batch-written",
+    LaunchError,
+    "{name} has an element for each row, and all products of the batch {axes} would write it",
+    "multiply the matrices of the batch one by one, each with {name} of its own",
 )
 SHAPES = row(
     "kernels-shapes",

@@ -8,7 +8,7 @@ from typing import Any
 from weft.kernels.device import packing
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import GRANULE, Matrix, contiguous_along
-from weft.kernels.plan import StagedOperand
+from weft.kernels.plan import Output, StagedOperand
 from weft.locks import lazy
 from weft.nvidia.hopper import TensorDescriptor
 from weft.runtime.arguments import array
@@ -64,7 +64,16 @@ def source_of(operand: Matrix, side: StagedOperand) -> Described | None:
     if side.path != "descriptor":
         return None
     lies = operand if side.along_k else operand.transposed
-    return Described(lies.shape, lies.strides, side.block, side.layout)
+    return described_as(lies, side)
+
+
+def described_as(lies: Matrix, side: StagedOperand | Output) -> Described:
+    """The descriptors of a matrix, or of a batch, in blocks of an operand or of the output."""
+    if not side.batched:
+        return Described(lies.shape, lies.strides, *side.box)
+    # TMA checks the stride of an axis of one element, too.
+    step = lies.step if lies.batches > 1 else GRANULE // lies.itemsize
+    return Described((lies.batches, *lies.shape), (step, *lies.strides), *side.box)
 
 
 @dataclass(frozen=True)
@@ -86,17 +95,26 @@ class Packing:
         rows, columns = operand.shape[::-1] if transposed else operand.shape
         step = GRANULE // operand.itemsize
         across = -(-columns // step) * step
-        lies = Matrix(operand.dtype, (rows, columns), (across, 1), 0, operand.device)
+        step = rows * across if operand.batches > 1 else 0
+        lies = Matrix(operand.dtype, (rows, columns), (across, 1), 0, operand.device, operand.batches, step)
         return Packing(operand, lies.transposed if transposed else lies, transposed)
 
     def empty(self, like: Any) -> Any:
         """Memory for the copy."""
         lies = self.target.transposed if self.transposed else self.target
-        return empty_like(like, (lies.shape[0], lies.strides[0]), self.source.dtype)
+        batch = (lies.batches,) if lies.batches > 1 else ()
+        return empty_like(like, (*batch, lies.shape[0], lies.strides[0]), self.source.dtype)
+
+    def run(self, operand: Any, target: Any, stream: Any) -> None:
+        """Copy a batch of matrices."""
+        steps = self.source.step, self.target.step
+        kernel = packing.pack[self.tiles, self.source.batches]
+        kernel(operand, target, *self.numbers, steps, num_warps=packing.WARPS, stream=stream)
+        used_on(target, stream)
 
     @lazy
     def tiles(self) -> int:
-        """Number of programs that copy."""
+        """Number of programs that copy a matrix."""
         rows, columns = self.source.shape
         return -(-rows // packing.TILE) * -(-columns // packing.TILE)
 
@@ -109,8 +127,14 @@ class Packing:
 
 
 def packed(packings: tuple[Packing | None, Packing | None], operands: tuple[Any, Any], stream: Any) -> tuple[Any, Any]:
-    """The packed copies of both operands, made by one launch; operands without a packing are returned unchanged."""
+    """The packed copies of both operands, made by one launch, or of a batch by one for each; operands without a packing are
+    returned unchanged."""
     targets = tuple(x if p is None else p.empty(x) for p, x in zip(packings, operands, strict=True))
+    if any(p is not None and p.source.batches > 1 for p in packings):
+        for packing_of, operand, target in zip(packings, operands, targets, strict=True):
+            if packing_of is not None:
+                packing_of.run(operand, target, stream)
+        return targets
     arguments: list[Any] = []
     tiles = 0
     for packing_of, operand, target in zip(packings, operands, targets, strict=True):

@@ -60,7 +60,8 @@ def type_of_output(left: Matrix, right: Matrix, out: Any, out_dtype: Any, allowe
     kernels-out-repeats, kernels-devices."""
     requested = None if out_dtype is None else _requested_type(left, right, out_dtype, allowed)
     if out is not None:
-        requested = _check_out(matrix("out", out), left, right, requested)
+        found = out if isinstance(out, Matrix) else matrix("out", out)
+        requested = _check_out(found, left, right, requested)
     if requested is not None and requested not in allowed:
         raise fail(errors.OUT_DTYPE, a=left.dtype, b=right.dtype, got=requested, allowed=", ".join(allowed))
     return requested or allowed[0]

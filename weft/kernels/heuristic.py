@@ -53,7 +53,8 @@ def choose(problem: Problem) -> MatmulConfig:
 
 def built_in(problem: Problem) -> tuple[str, MatmulConfig]:
     """The configuration without measurements on this GPU, and where it comes from: "table" or "model"."""
-    fast = problem.described and problem.machine is HOPPER and not (problem.slow_a or problem.slow_b)
+    alone = problem.batch == 1 and problem.machine is HOPPER
+    fast = alone and problem.described and not (problem.slow_a or problem.slow_b)
     k = min(problem.k, HIDDEN_K) if problem.finish else problem.k
     found = tuned(problem.dtype, problem.m, problem.n, k) if fast else None
     return ("table", found) if found is not None and _fits(problem, found) else ("model", ranked(problem, 1)[0])

@@ -40,7 +40,8 @@ class Problem:
     `programs` is the device's number of multiprocessors. `fast`: accumulators stay in the tensor core (no promotion). `slow_a`
     and `slow_b`: TMA reads the operand at half speed. `unit`: bytes per copy when warps copy the operands themselves.
     `machine`: the GPU generation. `a_rows`, `b_rows`: shared memory holds the operand's blocks contiguous along its rows.
-    `device` is the GPU's ordinal, or `HOST`. `finish`: issue slots of a thread for the epilogue of an element of the output."""
+    `device` is the GPU's ordinal, or `HOST`. `finish`: issue slots of a thread for the epilogue of an element of the output.
+    `batch` is the number of such products in a launch."""
 
     m: int
     n: int
@@ -59,6 +60,7 @@ class Problem:
     b_rows: bool = False
     device: int = HOST
     finish: float = 0.0
+    batch: int = 1
 
     def stored_by(self, config: MatmulConfig) -> int:
         """Size of the elements that the kernel stores: partial results in split-K, otherwise the output's."""
@@ -139,8 +141,8 @@ _FIXED = tuple(field.name for field in fields(Traits) if field.name not in ("spl
 
 
 def tiles_of(problem: Problem, traits: Traits | MatmulConfig) -> Number:
-    """Number of output tiles, counted per CTA."""
-    return traits.cluster * -(-problem.m // traits.rows) * -(-problem.n // traits.block_n)
+    """Number of output tiles of all products, counted per CTA."""
+    return problem.batch * traits.cluster * -(-problem.m // traits.rows) * -(-problem.n // traits.block_n)
 
 
 def blocks_of(problem: Problem, traits: Traits) -> Number:
@@ -229,8 +231,8 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     area = traits.block_m * traits.block_n
     finished = area * seen.finish / LANES
     stored = area / rates.stored + _where(split, 0.0, finished)
-    moved = float(seen.m * seen.n) * (traits.splits * 8 + seen.out_itemsize)
-    read = float((seen.m + seen.n) * seen.k * size)
+    moved = float(seen.batch * seen.m * seen.n) * (traits.splits * 8 + seen.out_itemsize)
+    read = float(seen.batch * (seen.m + seen.n) * seen.k * size)
     # Elements along K of all tiles that a multiprocessor computes.
     long = waves * resident * depth
     shared: Number = long * traits.rows_read * size / rates.shared

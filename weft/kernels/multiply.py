@@ -10,6 +10,7 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels import heuristic
 from weft.kernels.arrays import address
+from weft.kernels.batches import Batch, batch_of, part_of
 from weft.kernels.checks import (
     FP8,
     check_machine,
@@ -43,13 +44,15 @@ _known: dict[tuple[Any, ...], _Ready] = {}
 @dataclass(frozen=True, slots=True)
 class _Ready:
     """A prepared product for arrays of equal shapes, strides, types, devices and alignment. `product` is None when K, M or N is
-    0. `spans` are the byte ranges of a, b and out relative to their addresses, and `ending` is the epilogue."""
+    0. `spans` are the byte ranges of a, b and out relative to their addresses, and `ending` is the epilogue. With
+    `apart` each index of the first batch axis is a call of its own."""
 
     product: Product | None
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     dtype: str
     spans: tuple[tuple[int, int], ...]
     ending: Ending
+    apart: bool = False
 
     def check_overlap(self, a: Any, b: Any, out: Any, given: Given | None) -> None:
         """Raises LaunchError (kernels-out-overlaps)."""
@@ -120,11 +123,21 @@ def matmul(
     ready = _ready(a, b, out, given, out_dtype, fast_accumulate, variant, config)
     if out is None:
         out = empty_like(a, ready.shape, ready.dtype)
-    if ready.product is not None:
+    if ready.apart:
+        _multiply_apart(a, b, out, given, {"variant": variant, "config": config, "stream": stream})
+    elif ready.product is not None:
         ready.product.run(a, b, out, () if given is None else given.values, stream)
     elif 0 not in ready.shape:
         _multiply_nothing(a, b, out, given, stream)
     return out
+
+
+def _multiply_apart(a: Any, b: Any, out: Any, given: Given | None, options: dict[str, Any]) -> None:
+    """The products of a batch whose axes do not merge: each index along the first one."""
+    axes = len(out.shape) - 2
+    ending = {} if given is None else given._asdict()
+    for index in range(out.shape[0]):
+        matmul(part_of(a, index, axes), part_of(b, index, axes), out[index], **ending, **options)
 
 
 def _given(
@@ -209,10 +222,10 @@ def matmul_configs(
 
 def problem(a: Any, b: Any, out: Any = None, out_dtype: Any = None, fast: bool = True) -> Problem:
     """What the choice of a configuration for these arrays depends on. Raises what `matmul` raises."""
-    left, right = matrix("a", a), matrix("b", b)
-    dtype = checked(left, right, out, out_dtype)
-    check_not_empty(left, right)
-    return problem_of(left, right, dtype, fast)
+    batch = batch_of(a, b, out).folded()
+    dtype = checked(batch.left, batch.right, batch.out, out_dtype)
+    check_not_empty(batch.left, batch.right)
+    return problem_of(batch.left, batch.right, dtype, fast)
 
 
 def checked(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
@@ -236,7 +249,21 @@ def problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool = True) -> Pr
     by_rows = [form.contiguous == "rows" and left.itemsize in machine.transposable for form in forms]
     sizes = (left.itemsize, ITEMSIZE[dtype])
     return Problem(
-        m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit, machine, *by_rows, device=left.device
+        m,
+        n,
+        k,
+        left.dtype,
+        *sizes,
+        described,
+        count,
+        fast,
+        slow_a,
+        slow_b,
+        unit,
+        machine,
+        *by_rows,
+        device=left.device,
+        batch=max(left.batches, right.batches),
     )
 
 
@@ -284,15 +311,14 @@ def _ready(
 def _prepare(
     a: Any, b: Any, out: Any, given: Given | None, out_dtype: Any, fast: bool, variant: Any, config: Any
 ) -> _Ready:  # fmt: skip
-    left = matrix("a", a)
-    rights = [matrix("b", x) for x in (b if given is not None and given.gated else (b,))]
-    right = rights[0] if len(rights) == 1 else joined(*rights)
-    dtype = checked(left, right, out, out_dtype)
+    batch = _batch(a, b, out, given)
+    left, right, target = batch.left, batch.right, batch.out
+    dtype = checked(left, right, target, out_dtype)
     (m, k), n = left.shape, right.shape[1]
-    target = None if out is None else matrix("out", out)
-    ending = ending_of(given, left, n, dtype, target)
-    spans = tuple(x.span() for x in (left, right, target) if x is not None)
-    ready = _Ready(None, (m, n), dtype, spans, ending)
+    # With an epilogue, what is left where K is 0 is computed matrix by matrix.
+    apart = batch.apart or (given is not None and k == 0 and len(batch.shape) > 2)
+    ending = ending_of(given, left, n, dtype, target if len(batch.shape) == 2 else None)
+    ready = _Ready(None, batch.shape, dtype, batch.spans, ending, apart)
     ready.check_overlap(a, b, out, given)
     problem = problem_of(left, right, dtype, fast)
     # In the choice a gated product is one of twice the width.
@@ -306,11 +332,11 @@ def _prepare(
         requested.check(left.itemsize, problem.stored_by(requested), problem.fast)
         check_paths(requested, left, right, problem.machine)
         check_config(requested, ending)
-    if 0 in (m, n, k):
+    if 0 in (*ready.shape, k) or apart:
         return ready
     check_target(left.device)
     # An output that `matmul` allocates is row-major; address 0 stands for one with any alignment.
-    target = Matrix(dtype, (m, n), (n, 1), 0, left.device) if target is None else target
+    target = Matrix(dtype, (m, n), (n, 1), 0, left.device, problem.batch, m * n) if target is None else target
     if requested is None:
         requested = _chosen(problem, ending)
     sides = (left, right.transposed)
@@ -318,6 +344,22 @@ def _prepare(
         sides, ending, target = (right.transposed, left), ending.transposed, target.transposed
     product = Product(sides, target, ending, requested, problem.programs, problem.fast, problem.machine)
     return replace(ready, product=product)
+
+
+def _batch(a: Any, b: Any, out: Any, given: Given | None) -> Batch:
+    """The operands and the output; what each row reads in an epilogue depends on its product."""
+    if given is None:
+        return batch_of(a, b, out).folded()
+    if not given.gated:
+        batch = batch_of(a, b, out)
+        for name in ("out_scales", "row_squares", "row_peaks"):
+            if len(batch.shape) > 2 and getattr(given, name) is not None:
+                raise fail(errors.BATCH_WRITTEN, name=name, axes=list(batch.shape[:-2]))
+        return batch
+    left, right = matrix("a", a), joined(*(matrix("b", x) for x in b))
+    target = None if out is None else matrix("out", out)
+    spans = tuple(x.span() for x in (left, right, target) if x is not None)
+    return Batch(left, right, target, (left.shape[0], right.shape[1]), spans, apart=False)
 
 
 def _chosen(problem: Problem, ending: Ending) -> MatmulConfig:

@@ -6,7 +6,7 @@ rows are rows of a or columns of b, so that `a.T` and `b.T` need no special case
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
@@ -57,13 +57,16 @@ PATHS: tuple[Rule, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix in memory: canonical dtype name, shape, strides in elements, address, device (an ordinal or `HOST`)."""
+    """A matrix in memory: canonical dtype name, shape, strides in elements, address, device (an ordinal or `HOST`); or
+    `batches` of them, `step` elements apart."""
 
     dtype: str
     shape: tuple[int, int]
     strides: tuple[int, int]
     pointer: int
     device: int
+    batches: int = 1
+    step: int = 0
 
     @property
     def itemsize(self) -> int:
@@ -74,7 +77,7 @@ class Matrix:
     def transposed(self) -> Matrix:
         """The transpose."""
         (rows, columns), (down, right) = self.shape, self.strides
-        return Matrix(self.dtype, (columns, rows), (right, down), self.pointer, self.device)
+        return replace(self, shape=(columns, rows), strides=(right, down))
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -86,13 +89,11 @@ class Matrix:
     @property
     def empty(self) -> bool:
         """True for a matrix without elements."""
-        return 0 in self.shape
+        return 0 in (*self.shape, self.batches)
 
     def span(self) -> tuple[int, int]:
         """The matrix's byte range relative to its address: first byte, and the byte after the last one."""
-        steps = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
-        low, high = (sum(pick(step, 0) for step in steps) for pick in (min, max))
-        return low * self.itemsize, 0 if self.empty else (high + 1) * self.itemsize
+        return span_of(self.shape, self.strides, self.itemsize)
 
     @property
     def place(self) -> str:
@@ -102,18 +103,30 @@ class Matrix:
 
 def matrix(name: str, value: Any) -> Matrix:
     """An array as a matrix. Raises LaunchError (kernels-array)."""
+    return stack(name, value, most=2)[0]
+
+
+def stack(name: str, value: Any, most: int | None = None) -> tuple[Matrix, tuple[tuple[int, int], ...]]:
+    """An array as the matrix of its last two axes, and the extents and strides (in elements) of the axes before them. It has
+    `most` axes at most. Raises LaunchError (kernels-array)."""
     found = array(value)
     measured = None if found is None else extents(value)
     if found is None or measured is None:
         raise fail(errors.ARRAY, name=name, got=f"a {type(value).__name__}")
     shape, strides = measured
     whole = all(isinstance(stride, int) for stride in strides)
-    if len(shape) != 2 or not whole:
+    if len(shape) < 2 or not whole or (most is not None and len(shape) > most):
         steps = "" if whole else f" whose strides {list(strides)} are no whole elements"
         raise fail(errors.ARRAY, name=name, got=f"an array of shape {list(shape)}{steps}")
-    rows, columns = (int(extent) for extent in shape)
-    down, right = (int(stride) for stride in strides)
-    return Matrix(found.dtype, (rows, columns), (down, right), found.pointer, found.device)
+    *axes, down, right = ((int(extent), int(stride)) for extent, stride in zip(shape, strides, strict=True))
+    return Matrix(found.dtype, (down[0], right[0]), (down[1], right[1]), found.pointer, found.device), tuple(axes)
+
+
+def span_of(extents: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """The byte range of an array relative to its address: first byte, and the byte after the last one."""
+    steps = [(extent - 1) * stride for extent, stride in zip(extents, strides, strict=True)]
+    low, high = (sum(pick(step, 0) for step in steps) for pick in (min, max))
+    return low * itemsize, 0 if 0 in extents else (high + 1) * itemsize
 
 
 def form_of(operand: Matrix, transposable: tuple[int, ...] = TRANSPOSABLE) -> Form:
@@ -150,7 +163,8 @@ def granule_of(operand: Matrix, contiguous: str) -> int:
     stride = operand.strides[across] if operand.shape[across] > 1 else 0
     if not contiguous or operand.strides[along] != 1:
         return operand.itemsize
-    return gcd(operand.pointer, abs(stride) * operand.itemsize, operand.shape[along] * operand.itemsize, GRANULE)
+    steps = abs(stride) * operand.itemsize, abs(operand.step) * operand.itemsize
+    return gcd(operand.pointer, *steps, operand.shape[along] * operand.itemsize, GRANULE)
 
 
 def why_undescribed(operand: Matrix, transposable: tuple[int, ...] = TRANSPOSABLE) -> str:
@@ -164,16 +178,19 @@ def why_undescribed(operand: Matrix, transposable: tuple[int, ...] = TRANSPOSABL
     nbytes = operand.strides[across] * operand.itemsize
     if operand.shape[across] > 1 and (nbytes % GRANULE or not 0 < nbytes < MOST_STRIDE_BYTES):
         return f"its rows are {nbytes} bytes apart, which is no positive multiple of {GRANULE} bytes"
+    apart = operand.step * operand.itemsize
+    if operand.batches > 1 and (apart % GRANULE or not 0 < apart < MOST_STRIDE_BYTES):
+        return f"the matrices of its batch are {apart} bytes apart, which is no positive multiple of {GRANULE} bytes"
     if operand.pointer % GRANULE:
         return f"it starts {operand.pointer % GRANULE} bytes after a multiple of {GRANULE} bytes"
-    return "" if max(operand.shape) <= DESCRIBED_EXTENT else f"it is longer than {DESCRIBED_EXTENT}"
+    return "" if max(operand.batches, *operand.shape) <= DESCRIBED_EXTENT else f"it is longer than {DESCRIBED_EXTENT}"
 
 
 def read_slowly(operand: Matrix) -> bool:
     """Whether TMA reads an operand [rows, K] at half speed, because its rows are not aligned to L2 sectors."""
     across = 0 if contiguous_along(operand) == "k" else 1
     stride = operand.strides[across] * operand.itemsize if operand.shape[across] > 1 else 0
-    return bool(stride % SECTOR or operand.pointer % SECTOR)
+    return bool(stride % SECTOR or operand.pointer % SECTOR or operand.step * operand.itemsize % SECTOR)
 
 
 def output_form(out: Matrix) -> OutputForm:

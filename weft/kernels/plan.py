@@ -35,23 +35,26 @@ class Form:
     """The form of an operand [rows, K] in global memory, as far as kernels are specialised on it.
 
     `contiguous` is the contiguous dimension, "k", "rows" or "" for none, and `unit` the bytes of an aligned access along it.
+    `batched`: it is a batch of matrices, or one matrix for a batch.
     """
 
     dtype: str
     path: Path
     contiguous: str
     unit: int
+    batched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
     """The form of the output in global memory. TMA stores it if `described`. `columns_first`: it is column-major. `unit`: the
-    elements of an aligned access along the contiguous dimension."""
+    elements of an aligned access along the contiguous dimension. `batched`: it is a batch of matrices."""
 
     dtype: str
     described: bool
     columns_first: bool
     unit: int
+    batched: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +63,7 @@ class StagedOperand:
 
     `block` is the shape of a block in memory, [rows, K] if `along_k` (K-major), else [K, rows]. For operands that warps copy,
     `registers` is the register layout, `step` the extent along the block's dimension `cut` copied at a time, and `unit` the
-    elements of an aligned access.
+    elements of an aligned access. `batched`: TMA copies a block as one of a batch, [1, *block].
     """
 
     dtype: Any
@@ -74,6 +77,12 @@ class StagedOperand:
     cut: int
     step: int
     unit: int
+    batched: bool
+
+    @property
+    def box(self) -> tuple[tuple[int, ...], Any]:
+        """The block of a TMA copy, and its layout in shared memory."""
+        return _box(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +90,7 @@ class Output:
     """The output: stored by TMA if `described`, in pieces of `width` columns with shared-memory layout `layout`.
 
     `columns_first`: it is column-major, so that its descriptor is that of the transpose. Otherwise threads store it from
-    registers in the layout `registers`, `unit` aligned elements at a time.
+    registers in the layout `registers`, `unit` aligned elements at a time. `batched`: it is a batch of matrices.
     """
 
     dtype: Any
@@ -92,11 +101,17 @@ class Output:
     layout: Any
     registers: Any
     unit: int
+    batched: bool
 
     @property
     def block(self) -> tuple[int, int]:
         """Shape of a piece in memory."""
         return (self.width, self.height) if self.columns_first else (self.height, self.width)
+
+    @property
+    def box(self) -> tuple[tuple[int, ...], Any]:
+        """The block of a TMA copy, and its layout in shared memory."""
+        return _box(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +121,7 @@ class Plan:
     `halves` is 2 if a tile has columns of two operands b, one half each. `promoted`: elements along K after which the tensor
     core's accumulator is added to float32 registers; None for never. `packed`: the launch before this one copies operands. In a
     cluster, tiles and blocks of a cover all `cluster` CTAs, which split their rows; a slot has for each half `cluster` blocks
-    of b, each of which one CTA multicasts to all.
+    of b, each of which one CTA multicasts to all. `batched`: there are several products of the same shape.
     """
 
     a: StagedOperand
@@ -129,6 +144,7 @@ class Plan:
     registers: tuple[int, ...] | None
     promoted: int | None
     packed: bool
+    batched: bool
 
     @property
     def described(self) -> bool:
@@ -268,6 +284,7 @@ def make_plan(
         config.registers_for(a.path == b.path == "descriptor"),
         None if fast else min(PROMOTED, config.block_k),
         config.pack,
+        a.batched,
     )
 
 
@@ -300,6 +317,7 @@ def make_tensor_plan(
         registers=None,
         promoted=None,
         packed=config.pack,
+        batched=a.batched,
         acc=TensorMemoryLayout(
             [config.block_m, columns], col_stride=1, cga_layout=_split(cluster, 0), two_ctas=cluster == 2
         ),
@@ -332,7 +350,18 @@ def side_of(
     held = block[cut] if form.path == "copies" else MOST_HELD * 32 * LOADING_WARPS // block[1 - cut]
     step = _step(block[cut], held)
     nbytes = rows * depth * dtype.itemsize
-    return StagedOperand(dtype, form.path, form.contiguous, along_k, block, layout, nbytes, registers, cut, step, unit)
+    return StagedOperand(
+        dtype, form.path, form.contiguous, along_k, block, layout, nbytes, registers, cut, step, unit, form.batched
+    )
+
+
+def _box(side: StagedOperand | Output) -> tuple[tuple[int, ...], Any]:
+    """The block that TMA copies, and its layout in shared memory: of a batch it has one more axis."""
+    if not side.batched:
+        return side.block, side.layout
+    box = (1, *side.block)
+    cga = [[0, *basis] for basis in side.layout.cga_layout or ()]
+    return box, gl.NVMMASharedLayout.get_default_for(box, side.dtype, cga_layout=cga or None)
 
 
 def _split(cluster: int, dim: int | None) -> list[list[int]] | None:
@@ -379,4 +408,4 @@ def output_of(form: OutputForm, rows: int, columns: int, warps: int, cluster: in
     registers = gl.BlockedLayout([1, form.unit], [32 // lanes, lanes], [warps, 1], [1, 0], cga_layout=cga)
     if form.columns_first:
         registers = gl.BlockedLayout([form.unit, 1], [lanes, 32 // lanes], [1, warps], [0, 1], cga_layout=cga)
-    return Output(kind, form.described, form.columns_first, height, width, layout, registers, form.unit)
+    return Output(kind, form.described, form.columns_first, height, width, layout, registers, form.unit, form.batched)

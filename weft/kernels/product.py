@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.kernel import JITFunction
-from weft.kernels.arrays import Described, Packing, packed, source_of
+from weft.kernels.arrays import Described, Packing, described_as, packed, source_of
 from weft.kernels.config import DESCRIBED, TENSOR_VARIANTS, UNIFORM, MatmulConfig, best_group
 from weft.kernels.device import split_k
 from weft.kernels.device.specialised import matmul_cooperative, matmul_ping_pong
@@ -87,13 +87,31 @@ class Product:
         group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, self.columns)
         packs = self.packings != (None, None)
         exact = replace(config, splits=self.splits, group=group, programs=0, swap=False, pack=packs)
-        a, b = (form_of(operand, self.transposable) for operand in (self.a, self.b))
+        if self.batched:
+            out = replace(out, batched=self.splits == 1)
+        a, b = (replace(form_of(operand, self.transposable), batched=self.batched) for operand in (self.a, self.b))
         return self._plan(a, b, out, epilogue, exact)
 
     def _plan(self, a: Form, b: Form, out: OutputForm, epilogue: Epilogue, config: MatmulConfig) -> Plan:
         if config.in_tensor_memory:
             return make_tensor_plan(a, b, out, epilogue, self.ending.halves, config, self.transposable)
         return make_plan(a, b, out, epilogue, self.ending.halves, config, self.fast)
+
+    @property
+    def batched(self) -> bool:
+        """Whether there are several products."""
+        return self.out.batches > 1
+
+    @lazy
+    def batch(self) -> tuple[int, int, int, int] | None:
+        """The kernel's argument for a batch, see `weft.kernels.device.rings.Batch`."""
+        if not self.batched:
+            return None
+        operands = (
+            (x, 1 if found is not None else x.step) for x, found in zip((self.a, self.b), self.sources, strict=True)
+        )
+        a, b = (step if x.batches > 1 else 0 for x, step in operands)
+        return self.out.batches, a, b, self.out.step
 
     @property
     def columns(self) -> int:
@@ -125,7 +143,7 @@ class Product:
     def grid(self) -> int:
         """The number of programs."""
         config, (m, n) = self.config, self.out.shape
-        tiles = -(-m // config.rows) * -(-n // self.columns) * self.splits
+        tiles = -(-m // config.rows) * -(-n // self.columns) * self.splits * self.out.batches
         if not config.persistent:
             return tiles
         itemsize = 4 if self.splits > 1 else self.out.itemsize
@@ -147,8 +165,7 @@ class Product:
         if self.splits > 1:
             shape = self.partials
             return Described(shape, (shape[1], 1), output.block, output.layout)
-        lies = self.out.transposed if output.columns_first else self.out
-        return Described(lies.shape, lies.strides, output.block, output.layout)
+        return described_as(self.out.transposed if output.columns_first else self.out, output)
 
     @lazy
     def partials(self) -> tuple[int, int]:
@@ -157,7 +174,7 @@ class Product:
         if self.ending.halves > 1:
             n = -(-n // self.columns) * config.block_n
         rows, columns, block = (n, m, config.block_n) if self.plan.out.columns_first else (m, n, config.rows)
-        return self.splits * -(-rows // block) * block, -(-columns // 4) * 4
+        return self.out.batches * self.splits * -(-rows // block) * block, -(-columns // 4) * 4
 
     @lazy
     def sizes(self) -> tuple[int, ...]:
@@ -210,9 +227,9 @@ class Product:
         return self.grid, 1, 1
 
     @lazy
-    def numbers(self) -> tuple[int, ...]:
+    def numbers(self) -> tuple[Any, ...]:
         """The kernel's arguments behind a, b and output; 0 stands for None."""
-        return 0, *self.sizes
+        return 0, self.batch or 0, *self.sizes
 
     @lazy
     def maps(self) -> tuple[Callable[[Any], TensorMap], ...] | None:
@@ -244,7 +261,7 @@ class Product:
             a if described_a is None else described_a.of(a),
             b,
             out if target is None else target.of(out),
-            given, *self.sizes, self.plan,
+            given, self.batch, *self.sizes, self.plan,
         )  # fmt: skip
 
     def compiled(self, a: Any, b: Any, out: Any, values: tuple[Any, ...]) -> CompiledKernel:
@@ -270,10 +287,12 @@ class Product:
         rows, columns = lies.shape
         half = self.columns if ending.halves > 1 else 0
         reduction = SplitReduction(self.splits, DTYPES[self.out.dtype], ending.plan, half)
-        grid = (-(-rows // split_k.ROWS), -(-columns // split_k.COLUMNS))
+        grid = (-(-rows // split_k.ROWS), -(-columns // split_k.COLUMNS), self.out.batches)
         high, across = self.partials
+        below = high // (self.splits * self.out.batches)
         split_k.reduce_splits[grid](
-            partials, out, ending.argument(values), *lies.steps, rows, columns, high // self.splits, across, reduction,
+            partials, out, ending.argument(values), *lies.steps, rows, columns, below, across,
+            self.out.step if self.batched else None, reduction,
             num_warps=split_k.WARPS, launch_pdl=True, stream=stream,
         )  # fmt: skip
         used_on(partials, stream)

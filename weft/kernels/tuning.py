@@ -9,8 +9,8 @@ from weft import testing
 from weft.errors import fail
 from weft.errors.launch import NO_BENCHMARK_DEVICE
 from weft.kernels import heuristic, measured, multiply
+from weft.kernels.batches import batch_of
 from weft.kernels.memory import empty_like
-from weft.kernels.operands import matrix
 from weft.kernels.shapes import Shape, read_shapes
 from weft.runtime.arguments import HOST
 from weft.tune.config import Config
@@ -41,8 +41,8 @@ def tune_matmul(
     if problem.device == HOST and bench is None:
         raise fail(NO_BENCHMARK_DEVICE, reason="the arrays are on the host, and matmul runs in the simulator")
     if out is None:
-        dtype = multiply.checked(matrix("a", a), matrix("b", b), None, out_dtype)
-        out = empty_like(a, (problem.m, problem.n), dtype)
+        batch = batch_of(a, b, None)
+        out = empty_like(a, batch.shape, multiply.checked(batch.left, batch.right, None, out_dtype))
     tried = dict.fromkeys([heuristic.built_in(problem)[1], *heuristic.ranked(problem, candidates)])
     configs = {Config(measured.settings_of(config)): config for config in tried}
 

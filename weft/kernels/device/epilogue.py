@@ -204,13 +204,14 @@ class Target:
     column_stride: gl.tensor
     M: gl.tensor
     N: gl.tensor
+    batch: tuple[Any, ...] | None
     plan: gl.constexpr
 
     @staticmethod
     @jit
-    def make(out, given, row_stride, column_stride, M, N, plan: gl.constexpr):
+    def make(out, given, row_stride, column_stride, M, N, batch, plan: gl.constexpr):
         """The output with buffers of its own."""
-        return Target(out, buffers_of(plan), given, row_stride, column_stride, M, N, plan)
+        return Target(out, buffers_of(plan), given, row_stride, column_stride, M, N, batch, plan)
 
     @jit
     def store(self, tile, rows: gl.constexpr, row, column, part):
@@ -241,7 +242,7 @@ class Target:
                 x, before, self.given, row + down, first + right, self.M, self.N, right % GROUP == 0,
                 (right + form.width) % GROUP == 0, plan.epilogue, form.dtype,
             )  # fmt: skip
-            self.store_piece(i, x.to(form.dtype), row + down, first + right, below)
+            self.store_piece(i, x.to(form.dtype), row + down, first + right, below, part)
             operands = ahead
 
     @jit
@@ -253,21 +254,25 @@ class Target:
         return fetch_all(self.given, row, column, self.M, self.N, x.layout, x.shape, epilogue)
 
     @jit
-    def store_piece(self, i: gl.constexpr, x, row, column, below):
+    def store_piece(self, i: gl.constexpr, x, row, column, below, part):
         """Store piece `i` of a tile at a row and column of the output."""
         plan: gl.constexpr = self.plan
+        out = self.out
         if plan.out.described:
             buffer = self.buffers.index(i % plan.buffers)
+            place = (below + column, row) if plan.out.columns_first else (below + row, column)
             if plan.out.columns_first:
                 buffer.permute([1, 0]).store(x)
-                fence_async_shared()
-                tma.async_copy_shared_to_global(self.out, [below + column, row], buffer)
             else:
                 buffer.store(x)
-                fence_async_shared()
-                tma.async_copy_shared_to_global(self.out, [below + row, column], buffer)
+            fence_async_shared()
+            if plan.out.batched:
+                buffer, place = buffer.reinterpret(plan.out.dtype, *plan.out.box), (part, *place)
+            tma.async_copy_shared_to_global(out, place, buffer)
         else:
-            store_registers(self.out, x, row, column, self.row_stride, self.column_stride, self.M, self.N, plan.out)
+            if plan.out.batched:
+                out += gl.cast(part, gl.int64) * self.batch[3]
+            store_registers(out, x, row, column, self.row_stride, self.column_stride, self.M, self.N, plan.out)
 
     @jit
     def wait(self):

@@ -14,10 +14,15 @@ TILE = 64
 @jit
 def pack(
     source: gl.tensor, target: gl.tensor, rows: int, columns: int, row_stride: int, column_stride: int, across: int,
-    turn: gl.constexpr[bool],
+    turn: gl.constexpr[bool], steps: tuple[int, int] | None = None,
 ) -> None:  # fmt: skip
     """target[i, j] = source[i, j] for a target with a pitch of `across` elements. `turn`: the source's columns are contiguous,
-    so lanes read along columns and the tile is transposed through shared memory."""
+    so lanes read along columns and the tile is transposed through shared memory. Of a batch, the matrices of source and target
+    are `steps` elements apart."""
+    if steps is not None:
+        batch = gl.cast(gl.program_id(1), gl.int64)
+        source += batch * steps[0]
+        target += batch * steps[1]
     pack_tile(gl.program_id(0), source, target, rows, columns, row_stride, column_stride, across, turn)
 
 

@@ -9,34 +9,35 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rings import blocks_of, half_of, load_both, load_for_cluster, load_tile
+from weft.kernels.device.rings import blocks_of, half_of, load_both, load_for_cluster, load_tile, of_batch
 from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier
 
 
 @jit
-def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan: gl.constexpr):
+def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, plan: gl.constexpr):
     """Load the blocks of all tiles of the program, each as soon as its slot is free.
 
     In a cluster, the barriers `both_free` complete when a slot is free in both CTAs."""
-    schedule = Schedule.make(M, N, plan)
+    schedule = Schedule.make(M, N, batch, plan)
     at = ring.start()
     for index in range(schedule.count()):
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
+        left, right = of_batch(a, batch, 1, part, plan.a, plan), of_batch(b, batch, 2, part, plan.b, plan)
         for block in range(first, end):
             k = block * plan.block_k
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
             if plan.cluster > 1:
-                load_for_cluster(ring, both_free, at, a, b, row * plan.block_m, column * plan.columns, k)
+                load_for_cluster(ring, both_free, at, left, right, row * plan.block_m, column * plan.columns, k)
             elif plan.described:
-                load_both(ring, at, a, b, row * plan.block_m, column * plan.columns, k)
+                load_both(ring, at, left, right, row * plan.block_m, column * plan.columns, k)
             else:
                 if plan.expected:
                     mbarrier.expect(ring.ready.index(at.slot), plan.expected)
-                load_block(ring.a.index(at.slot), ring, at, a, row * plan.block_m, k, M, K, a_row, a_k, plan.a)
+                load_block(ring.a.index(at.slot), ring, at, left, row * plan.block_m, k, M, K, a_row, a_k, plan.a)
                 for half in gl.static_range(plan.halves):
-                    memory, source = ring.b.index(at.slot * plan.halves + half), half_of(b, half, plan)
+                    memory, source = ring.b.index(at.slot * plan.halves + half), half_of(right, half, plan)
                     load_block(memory, ring, at, source, column * plan.columns, k, N, K, b_row, b_k, plan.b)
                 if plan.loads:
                     fence_async_shared()

@@ -18,6 +18,9 @@ Operands: TypeAlias = "gl.tensor | tma.tensor_descriptor | tuple[Any, ...]"
 """An operand, or the two whose products stand side by side in a tile."""
 Given: TypeAlias = "tuple[Any, ...] | None"
 """The operands of the epilogue: numbers, and pointers with strides."""
+Batch: TypeAlias = "tuple[int, int, int, int] | None"
+"""Of a batch the number of products, and the steps from one to the next of a, b and the output: in elements, or, for what has
+a descriptor, in matrices of the descriptor. A step of 0 repeats the same matrix."""
 
 
 @gl.aggregate
@@ -95,10 +98,25 @@ def load_tile(desc, row, k, bar, memory, side: gl.constexpr, pred=True, sender: 
     """Issue the TMA load of an operand's block at a row and position along K; a `sender` CTA multicasts it to the cluster."""
     send: gl.constexpr = sender is not None
     first: gl.constexpr = sender if send else 0
-    if side.along_k:
-        tma.async_load(desc, [row, k], bar, memory, pred=pred, multicast=send, sender=first)
-    else:
-        tma.async_load(desc, [k, row], bar, memory, pred=pred, multicast=send, sender=first)
+    place = (row, k) if side.along_k else (k, row)
+    if side.batched:
+        desc, number = desc
+        place = (number, *place)
+        memory = memory.reinterpret(side.dtype, *side.box)
+    tma.async_load(desc, place, bar, memory, pred=pred, multicast=send, sender=first)
+
+
+@jit
+def of_batch(source, batch, which: gl.constexpr, part, side: gl.constexpr, plan: gl.constexpr):
+    """The matrix that a tile's part reads: the operand itself, or of a batch its descriptor and place there, or its pointer.
+
+    `which` is the operand's place in `batch`."""
+    if not plan.batched:
+        return source
+    number = part // plan.splits
+    if side.path == "descriptor":
+        return source, number * batch[which]
+    return source + gl.cast(number, gl.int64) * batch[which]
 
 
 @jit
@@ -152,6 +170,8 @@ def issue_mma(left, right, acc, use_acc, plan: gl.constexpr):
 @jit
 def blocks_of(K, part, plan: gl.constexpr):
     """First block along K of a split, and the block after its last one; no split is empty."""
+    if plan.batched:
+        part = part % plan.splits
     blocks = gl.cdiv(K, plan.block_k)
     each = gl.cdiv(blocks, plan.splits)
     first = part * each

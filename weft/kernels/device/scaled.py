@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rings import Given, Operand, Ring, load_both
+from weft.kernels.device.rings import Batch, Given, Operand, Ring, load_both
 from weft.kernels.device.specialised import SIZES
 from weft.kernels.device.tensor_memory import run_roles
 from weft.kernels.plan import Plan
@@ -39,7 +39,7 @@ class WithScales:
         return WithScales(Ring.make(plan, plan.pairs), a, b, a_tensor, b_tensor)
 
     @jit
-    def load_block(self, at, sources, row, column, block):
+    def load_block(self, at, sources, row, column, block, part, batch):
         """Issue the loads of operands and scales for a tile's block along K."""
         plan: gl.constexpr = self.ring.plan
         a, b, a_scales, b_scales = sources
@@ -88,9 +88,9 @@ def matrix_of_scales(memory, side: gl.constexpr):
 
 @jit(do_not_specialize=SIZES)
 def matmul_with_scales(
-    a: Operand, b: Operand, a_scales: Operand, b_scales: Operand, out: gl.tensor, given: Given, row_stride: int,
-    column_stride: int, M: int, N: int, K: int, plan: gl.constexpr[Plan],
+    a: Operand, b: Operand, a_scales: Operand, b_scales: Operand, out: gl.tensor, given: Given, batch: Batch,
+    row_stride: int, column_stride: int, M: int, N: int, K: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The matmul. K counts stored bytes, so a pair of fp4 is one."""
     sources = (a, b, a_scales, b_scales)
-    run_roles(WithScales.make(plan), sources, out, given, row_stride, column_stride, M, N, K, plan)
+    run_roles(WithScales.make(plan), sources, out, given, batch, row_stride, column_stride, M, N, K, plan)

@@ -9,7 +9,8 @@ from weft.kernels.device.schedulers import place
 
 @gl.aggregate
 class Schedule:
-    """The tiles of one program. In split-K, each split of an output tile is a tile of its own.
+    """The tiles of one program. In split-K, each split of an output tile is a tile of its own; of a batch, each product has
+    tiles of its own, one product behind the other.
 
     `tiles` is the total number, `rows` and `columns` are the extents of the output in tiles. This program's tiles are `start`,
     `start + step`, ...
@@ -23,14 +24,27 @@ class Schedule:
     order: gl.constexpr
     group: gl.constexpr
     splits: gl.constexpr
+    batched: gl.constexpr
 
     @staticmethod
     @jit
-    def make(M, N, plan: gl.constexpr):
-        """The schedule of an [M, N] output."""
+    def make(M, N, batch, plan: gl.constexpr):
+        """The schedule of an [M, N] output, or of a batch of them."""
         rows, columns = gl.cdiv(M, plan.block_m), gl.cdiv(N, plan.columns)
         tiles = rows * columns * plan.splits
-        return Schedule(gl.program_id(0), gl.num_programs(0), tiles, rows, columns, plan.order, plan.group, plan.splits)
+        if plan.batched:
+            tiles *= batch[0]
+        return Schedule(
+            gl.program_id(0),
+            gl.num_programs(0),
+            tiles,
+            rows,
+            columns,
+            plan.order,
+            plan.group,
+            plan.splits,
+            plan.batched,
+        )
 
     @jit
     def count(self):
@@ -39,13 +53,20 @@ class Schedule:
 
     @jit
     def tile(self, index):
-        """Row and column, in tiles, and split of K of the program's tile number `index`."""
+        """Row and column, in tiles, and part of the program's tile number `index`."""
         number = self.start + index * self.step
         return self.place(number)
 
     @jit
     def place(self, number):
-        """Row and column, in tiles, and split of K of a tile number."""
+        """Row and column, in tiles, and part of a tile number: the split of K, counted on from product to product of a
+        batch."""
+        before = 0
+        if self.batched:
+            each = self.rows * self.columns * self.splits
+            product = number // each
+            number -= product * each
+            before = product * self.splits
         part = number % self.splits
         row, column = place(number // self.splits, self.rows, self.columns, self.order, self.group)
-        return row, column, part
+        return row, column, before + part if self.batched else part

@@ -12,7 +12,7 @@ from weft.kernel import jit
 from weft.kernels.device import chain
 from weft.kernels.device.epilogue import Sums, Target
 from weft.kernels.device.producer import produce
-from weft.kernels.device.rings import Given, Operand, Operands, Ring, barriers_of, blocks_of, issue_mma
+from weft.kernels.device.rings import Batch, Given, Operand, Operands, Ring, barriers_of, blocks_of, issue_mma
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.plan import Plan
 from weft.language.nvidia.hopper import (
@@ -77,7 +77,7 @@ def consume_cooperatively(number: gl.constexpr, ring, free, target, K):
     plan: gl.constexpr = ring.plan
     rows: gl.constexpr = plan.block_m // plan.consumers
     first_row: gl.constexpr = number * rows
-    schedule = Schedule.make(target.M, target.N, plan)
+    schedule = Schedule.make(target.M, target.N, target.batch, plan)
     acc = zeros_of(rows, plan)
     at = ring.start()
     for index in range(schedule.count()):
@@ -97,7 +97,7 @@ def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K):
     barrier two phases early: a wait by parity cannot distinguish phases that are two apart.
     """
     plan: gl.constexpr = ring.plan
-    schedule = Schedule.make(target.M, target.N, plan)
+    schedule = Schedule.make(target.M, target.N, target.batch, plan)
     count = schedule.count()
     acc = zeros_of(plan.block_m, plan)
     at = ring.start()
@@ -123,23 +123,23 @@ def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K):
     target.wait()
 
 
-SIZES = ["given", "M", "N", "K", "row_stride", "column_stride"]
+SIZES = ["given", "batch", "M", "N", "K", "row_stride", "column_stride"]
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
 
 
 @jit(do_not_specialize=SIZES)
 def matmul_cooperative(
-    a: Operand, b: Operands, out: gl.tensor, given: Given, row_stride: int, column_stride: int, M: int, N: int, K: int,
-    a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
+    a: Operand, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
+    K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The cooperative matmul with `plan.consumers` consumers; see the module."""
     chain.join(plan)
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, plan.consumers)
     both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
-    outputs = (out, given, row_stride, column_stride, M, N, plan)
+    outputs = (out, given, row_stride, column_stride, M, N, batch, plan)
     first = (0, ring, free, Target.make(*outputs), K)
-    source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan))
+    source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, plan))
     if plan.consumers == 1:
         gl.warp_specialize([(consume_cooperatively, first), source], [plan.producers])
     else:
@@ -150,20 +150,20 @@ def matmul_cooperative(
 
 @jit(do_not_specialize=SIZES)
 def matmul_ping_pong(
-    a: Operand, b: Operands, out: gl.tensor, given: Given, row_stride: int, column_stride: int, M: int, N: int, K: int,
-    a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
+    a: Operand, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
+    K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The ping-pong matmul; see the module."""
     chain.join(plan)
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, 1)
     turn = barriers_of(2, 1)
-    outputs = (out, given, row_stride, column_stride, M, N, plan)
+    outputs = (out, given, row_stride, column_stride, M, N, batch, plan)
     gl.warp_specialize(
         [
             (consume_ping_pong, (0, ring, free, turn, Target.make(*outputs), K)),
             (consume_ping_pong, (1, ring, free, turn, Target.make(*outputs), K)),
-            (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, plan)),
+            (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, plan)),
         ],
         [4, plan.producers],
         plan.registers,

@@ -11,11 +11,12 @@ ROWS, COLUMNS, WARPS = 4, 128, 4
 """A program's tile of the output, and its warps."""
 
 
-@jit(do_not_specialize=["given"])
+@jit(do_not_specialize=["given", "step"])
 def reduce_splits(
-    partials, out, given, row_stride, column_stride, rows, columns, below, across, plan: gl.constexpr,
+    partials, out, given, row_stride, column_stride, rows, columns, below, across, step, plan: gl.constexpr,
 ):  # fmt: skip
-    """out = the epilogue of the sum of `plan.splits` matrices of `across` columns, stacked at intervals of `below` rows."""
+    """out = the epilogue of the sum of `plan.splits` matrices of `across` columns, stacked at intervals of `below` rows; of a
+    batch, outputs `step` elements apart, of as many matrices each."""
     layout: gl.constexpr = gl.BlockedLayout([1, COLUMNS // 32], [1, 32], [WARPS, 1], [1, 0])
     row, column = gl.program_id(0) * ROWS, gl.program_id(1) * COLUMNS
     i = row + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
@@ -24,6 +25,10 @@ def reduce_splits(
     operands = None
     if not plan.epilogue.plain:
         operands = fetch_all(given, row, column, rows, columns, layout, [ROWS, COLUMNS], plan.epilogue)
+    if step is not None:
+        number = gl.cast(gl.program_id(2), gl.int64)
+        partials += number * plan.splits * below * across
+        out += number * step
     # The launch before this one writes the partial results.
     gdc_wait()
     # Of a tile with both halves of b the second one's sums lie behind the first one's.

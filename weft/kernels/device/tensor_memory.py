@@ -12,7 +12,18 @@ from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device import chain
 from weft.kernels.device.epilogue import Target
-from weft.kernels.device.rings import Given, Operand, Operands, Position, Ring, barriers_of, blocks_of, load_both
+from weft.kernels.device.rings import (
+    Batch,
+    Given,
+    Operand,
+    Operands,
+    Position,
+    Ring,
+    barriers_of,
+    blocks_of,
+    load_both,
+    of_batch,
+)
 from weft.kernels.device.schedulers import Grid, begin, prepare
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.device.specialised import SIZES
@@ -39,11 +50,12 @@ class Plain:
         return Plain(Ring.make(plan, plan.pairs))
 
     @jit
-    def load_block(self, at, sources, row, column, block):
+    def load_block(self, at, sources, row, column, block, part, batch):
         """Issue the loads of a tile's block along K."""
         plan: gl.constexpr = self.ring.plan
         a, b = sources
-        load_both(self.ring, at, a, b, row * plan.block_m, column * plan.columns, block * plan.block_k)
+        left, right = of_batch(a, batch, 1, part, plan.a, plan), of_batch(b, batch, 2, part, plan.b, plan)
+        load_both(self.ring, at, left, right, row * plan.block_m, column * plan.columns, block * plan.block_k)
 
     @jit
     def multiply(self, at, acc, use_acc):
@@ -62,10 +74,10 @@ def first_tile(shared, schedule, plan: gl.constexpr):
 
 
 @jit
-def load_blocks(shared, operands, free, sources, M, N, K):
+def load_blocks(shared, operands, free, sources, M, N, K, batch):
     """The producer: load the blocks of all tiles of the program, each as soon as its slot is free, and request the tiles."""
     plan: gl.constexpr = operands.ring.plan
-    schedule = Schedule.make(M, N, plan)
+    schedule = Schedule.make(M, N, batch, plan)
     at = operands.ring.start()
     tile = first_tile(shared, schedule, plan)
     while tile.valid():
@@ -74,17 +86,17 @@ def load_blocks(shared, operands, free, sources, M, N, K):
         first, end = blocks_of(K, part, plan)
         for block in range(first, end):
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
-            operands.load_block(at, sources, row, column, block)
+            operands.load_block(at, sources, row, column, block, part, batch)
             at = at.next()
         tile = tile.next()
 
 
 @jit
-def issue_mmas(shared, operands, free, accumulators, full, empty, M, N, K):
+def issue_mmas(shared, operands, free, accumulators, full, empty, M, N, K, batch):
     """The MMA issuer: issue the MMAs of all tiles. Slots are released by commits, in both CTAs of a pair."""
     ring = operands.ring
     plan: gl.constexpr = ring.plan
-    schedule = Schedule.make(M, N, plan)
+    schedule = Schedule.make(M, N, batch, plan)
     at = ring.start()
     turn = Position(0, 0, plan.tiles)
     tile = first_tile(shared, schedule, plan)
@@ -125,7 +137,7 @@ class Held:
 def store_tiles(shared, accumulators, full, empty, target):
     """The epilogue: store all tiles."""
     plan: gl.constexpr = target.plan
-    schedule = Schedule.make(target.M, target.N, plan)
+    schedule = Schedule.make(target.M, target.N, target.batch, plan)
     turn = Position(0, 0, plan.tiles)
     tile = first_tile(shared, schedule, plan)
     while tile.valid():
@@ -139,19 +151,19 @@ def store_tiles(shared, accumulators, full, empty, target):
 
 
 @jit
-def run_roles(operands, sources, out, given, row_stride, column_stride, M, N, K, plan: gl.constexpr):
+def run_roles(operands, sources, out, given, batch, row_stride, column_stride, M, N, K, plan: gl.constexpr):
     """The kernel's three roles; `operands` defines how blocks are loaded and multiplied."""
     chain.join(plan)
     accumulators = allocate_tensor_memory(plan.acc_type, [plan.tiles, plan.block_m, plan.block_n], plan.acc)
     free, full = barriers_of(plan.stages, 1), barriers_of(plan.tiles, 1)
     empty = barriers_of(plan.tiles, 1, plan.pairs)
     shared = prepare(plan.schedule, ROLES, plan.pairs)
-    target = Target.make(out, given, row_stride, column_stride, M, N, plan)
+    target = Target.make(out, given, row_stride, column_stride, M, N, batch, plan)
     gl.warp_specialize(
         [
             (store_tiles, (shared, accumulators, full, empty, target)),
-            (load_blocks, (shared, operands, free, sources, M, N, K)),
-            (issue_mmas, (shared, operands, free, accumulators, full, empty, M, N, K)),
+            (load_blocks, (shared, operands, free, sources, M, N, K, batch)),
+            (issue_mmas, (shared, operands, free, accumulators, full, empty, M, N, K, batch)),
         ],
         [1, 1],
     )
@@ -159,8 +171,8 @@ def run_roles(operands, sources, out, given, row_stride, column_stride, M, N, K,
 
 @jit(do_not_specialize=SIZES)
 def matmul_tensor_memory(
-    a: Operand, b: Operands, out: gl.tensor, given: Given, row_stride: int, column_stride: int, M: int, N: int, K: int,
-    plan: gl.constexpr[Plan],
+    a: Operand, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
+    K: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The matmul of operands that both have descriptors; see the module."""
-    run_roles(Plain.make(plan), (a, b), out, given, row_stride, column_stride, M, N, K, plan)
+    run_roles(Plain.make(plan), (a, b), out, given, batch, row_stride, column_stride, M, N, K, plan)
