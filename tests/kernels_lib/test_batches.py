@@ -212,6 +212,13 @@ def test_heads_between_rows(device, rng, launches):
     assert len(launches) == 3
 
 
+def test_products_apart_take_the_options_of_the_call(device, rng, launches):
+    a, b = made(device, rng, "float8_e4m3fn", (2, 1, 40, 256)), made(device, rng, "float8_e4m3fn", (1, 3, 256, 32), "F")
+    found = matmul(a.array, b.array, scale_a=0.5, out_dtype="float32", fast_accumulate=False)
+    check(device, found, a.values, b.values, 0.5)
+    assert [product.fast for product in launches] == [False] * 2
+
+
 def test_empty_batches(device):
     for first, second in (((0, 8, 16), (0, 16, 8)), ((0, 8, 16), (16, 8)), ((2, 0, 16), (2, 16, 8))):
         found = matmul(device.zeros(first, np.float16), device.zeros(second, np.float16))

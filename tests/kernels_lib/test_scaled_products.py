@@ -140,7 +140,9 @@ def test_stages_agree(rng, name, tile):
         for x, side in zip(blocks, (plan.a_scales, plan.b_scales), strict=True)
     ]
     target = Described(out, list(plan.out.block), plan.out.layout)
-    Runner(Device("sim"))(product.kernel, product.grid, *given, target, None, *product.sizes, plan, **product.options)
+    Runner(Device("sim"))(
+        product.kernel, product.grid, *given, target, None, None, *product.sizes, plan, **product.options
+    )
     check(out, a, b)
 
 

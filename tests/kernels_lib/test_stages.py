@@ -36,6 +36,6 @@ def test_stages_agree(rng, name, dtype):
         for array, side in ((a, plan.a), (b, plan.b))
     ]
     target = Described(out, list(plan.out.block), plan.out.layout)
-    arguments = (*given, target, None, *product.sizes, plan)
+    arguments = (*given, target, None, None, *product.sizes, plan)
     Runner(Device("sim"))(KERNELS[config.variant], product.grid, *arguments, **product.options)
     check(out, a, b.T)

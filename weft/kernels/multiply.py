@@ -75,7 +75,8 @@ def matmul(
     fast_accumulate: bool = True, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
     stream: Any = None,
 ) -> Any:  # fmt: skip
-    """a [M, K] times b [K, N], on tensor cores; returns `out` [M, N].
+    """a [M, K] times b [K, N], on tensor cores; returns `out` [M, N]. Or a batch of products: a [.., M, K] times b [.., K, N],
+    whose batch axes broadcast as in NumPy, to `out` [.., M, N].
 
     Operands are matrices of PyTorch, NumPy, CuPy or any other array type, with any strides, so that `a.T` and `b.T` cost
     nothing. Host arrays are simulated. Both operands are float16, bfloat16 or float32 (multiplied as tf32, with 10 bits of
@@ -104,17 +105,22 @@ def matmul(
        N / 128] which gets a scale for each row and 128 columns, such that the largest magnitude becomes the largest number of
        the type, and x is divided by it. In both cases stored elements times the scale are x.
 
+    A batch is one launch if its axes merge into one: if one step in memory each, of a, b and the output, leads from each
+    product to the next (0 where a matrix is repeated). Otherwise there is a launch for each index of the outer axes. A b that
+    all share is multiplied by all rows of a at once if these continue from matrix to matrix. What an epilogue reads is the same
+    for all products; it cannot be `gated`, nor write statistics or scales of rows.
+
     With split-K all of this comes once, after the sum of the parts, which are added in their order.
 
     The configuration is chosen by shapes and types. `variant` and `config` (a `MatmulConfig`, or its fields in a dictionary)
     override it. `stream` is as for launches.
 
-    Raises LaunchError: kernels-array, kernels-shapes, kernels-dtypes, kernels-devices, kernels-out-shape, kernels-out-dtype,
-    kernels-out-dtype-differs, kernels-out-needed, kernels-out-overlaps, kernels-out-repeats, kernels-scale, kernels-extra,
-    kernels-extra-dtype, kernels-extras, kernels-activation, kernels-epilogue, kernels-gated, kernels-written,
-    kernels-written-overlaps, kernels-out-scales, kernels-variant, kernels-variant-path, kernels-variant-target,
-    kernels-config, kernels-config-kind, kernels-target. CompilationError: kernels-epilogue-result, and what else is wrong in
-    the text of the functions.
+    Raises LaunchError: kernels-array, kernels-shapes, kernels-batch, kernels-batch-written, kernels-dtypes, kernels-devices,
+    kernels-out-shape, kernels-out-dtype, kernels-out-dtype-differs, kernels-out-needed, kernels-out-overlaps,
+    kernels-out-repeats, kernels-scale, kernels-extra, kernels-extra-dtype, kernels-extras, kernels-activation,
+    kernels-epilogue, kernels-gated, kernels-written, kernels-written-overlaps, kernels-out-scales, kernels-variant,
+    kernels-variant-path, kernels-variant-target, kernels-config, kernels-config-kind, kernels-target. CompilationError:
+    kernels-epilogue-result, and what else is wrong in the text of the functions.
     """
     given = _given(
         scale_a, scale_b, bias, activation, gated, residual, epilogue, extras, out_scale, out_scales, row_squares, row_peaks
@@ -124,7 +130,13 @@ def matmul(
     if out is None:
         out = empty_like(a, ready.shape, ready.dtype)
     if ready.apart:
-        _multiply_apart(a, b, out, given, {"variant": variant, "config": config, "stream": stream})
+        _multiply_apart(
+            a,
+            b,
+            out,
+            given,
+            {"fast_accumulate": fast_accumulate, "variant": variant, "config": config, "stream": stream},
+        )
     elif ready.product is not None:
         ready.product.run(a, b, out, () if given is None else given.values, stream)
     elif 0 not in ready.shape:
