@@ -130,13 +130,8 @@ def matmul(
     if out is None:
         out = empty_like(a, ready.shape, ready.dtype)
     if ready.apart:
-        _multiply_apart(
-            a,
-            b,
-            out,
-            given,
-            {"fast_accumulate": fast_accumulate, "variant": variant, "config": config, "stream": stream},
-        )
+        options = {"fast_accumulate": fast_accumulate, "variant": variant, "config": config, "stream": stream}
+        _multiply_apart(a, b, out, given, options)
     elif ready.product is not None:
         ready.product.run(a, b, out, () if given is None else given.values, stream)
     elif 0 not in ready.shape:
