@@ -99,8 +99,9 @@ def test_pairs_of_blocks():
         a, default([64, 128], cga_layout=[[0, 0]]), accumulator([256, 128], [128, 128], **pair), two_ctas=True
     )
     assert "hold what begins at [(0, 0)] of b, but multiply what is at [(0, 64)]" in found[0]
+    assert found[1] == "split b as the accumulator is split, by cga_layout=[[0, 1]]"
     alone = accumulator([256, 128], [128, 128], cga_layout=[[1, 0]])
-    assert refused(a, b, alone)[1].endswith("split, or write two_ctas=True in the accumulator's layout")
+    assert refused(a, b, alone)[1].endswith("[[0, 0]], or write two_ctas=True in the accumulator's layout")
     sliced = SharedSide(a.layout, (256, 64), (128, 64), (128, 0))
     one = accumulator([128, 128], [128, 128])
     assert "of a" in refused(sliced, default([64, 128]), one)[0]

@@ -181,7 +181,9 @@ class _Product:
                 )
                 paired = not self._pair and name == "b" and has[:1] == ((0, self._n // 2),)
                 other = ", or write two_ctas=True in the accumulator's layout" if paired else ""
-                return Unreadable(reason, f"give {name} a cga_layout that splits it as the accumulator is split{other}")
+                units = [min((vector[d] for vector in needed if vector[d]), default=1) for d in range(2)]
+                cga = [[start // unit for start, unit in zip(vector, units, strict=True)] for vector in needed]
+                return Unreadable(reason, f"split {name} as the accumulator is split, by cga_layout={cga}{other}")
             if cut(has, side.tile, side.shape):
                 return Unreadable(f"{name} is a slice of what is split over blocks", "slice along another dimension")
         return None
