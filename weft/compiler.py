@@ -158,6 +158,10 @@ class Stages:
             return []
         return departures(self.lowered, [Instruction(*each) for each in sass.instructions(cubin)])
 
+    def accept(self) -> None:
+        """Raise what later stages would refuse of the tile IR: what the simulator runs, the compiler compiles."""
+        _ = self.cuda
+
     @property
     def complaints(self) -> list[str]:
         """What ptxas says of wgmmas that it has to wait for at once (C7510, C7514 and their like)."""
@@ -340,6 +344,7 @@ def _simulate(
     from weft import sim
 
     stages: Stages = compiled.front
+    stages.accept()
     way = simulation.current()
     return sim.run(
         stages.simulated,
