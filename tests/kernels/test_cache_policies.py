@@ -8,6 +8,7 @@ import pytest
 import weft
 from tests.kernels.harness import Described, kept_poison, poison, random, same
 from weft import language as gl
+from weft.errors import CompilationError
 from weft.language.nvidia.ampere import async_copy
 from weft.language.nvidia.blackwell import tma as rows_tma
 from weft.language.nvidia.hopper import CachePolicy, FractionalEvictionPolicy, fence_async_shared, mbarrier, tma
@@ -123,6 +124,40 @@ def test_rows(run, rng, blackwell):
     )
     same(out, x[order])
     assert compiled.asm["cuda"].count(".L2::cache_hint") == 2
+
+
+@weft.jit
+def by_either(
+    out, x, policy: gl.constexpr, plain: gl.constexpr, BLOCK: gl.constexpr, layout: gl.constexpr, smem: gl.constexpr
+):
+    at = gl.arange(0, BLOCK, layout)
+    buffer = gl.allocate_shared_memory(gl.float32, [BLOCK], smem)
+    async_copy.async_copy_global_to_shared(buffer, x + at, cache_policy=plain)
+    async_copy.commit_group()
+    async_copy.wait_group(0)
+    value = buffer.load(layout) + gl.load(x + at, cache_policy=gl.CachePolicy(policy.cache_modifier, "evict_normal"))
+    gl.store(out + at, value, cache_policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("modifier", "eviction"), [("cg", "evict_normal"), ("none", "evict_first"), ("none", "evict_normal")]
+)
+def test_policies_for_every_vendor(run, rng, modifier, eviction):
+    x, out = random(rng, np.float32, 512), poison(512, np.float32)
+    policy, plain = gl.CachePolicy(modifier, eviction), gl.CachePolicy(eviction_policy=eviction)
+    compiled = run(by_either, 1, out, x, policy, plain, 512, LINE, SMEM)
+    same(out, x + x)
+    text = compiled.asm["cuda"]
+    assert ("ld.global.cg" in text and "st.global.cg" in text) == (modifier == "cg")
+    # An eviction priority is one of L1 where the access has one, and of L2 where it has not.
+    assert ("L1::evict_first" in text) == (".L2::cache_hint" in text) == (eviction == "evict_first")
+
+
+def test_policies_that_are_none():
+    for wrong in ({"cache_modifier": "cx"}, {"eviction_policy": "evict_unchanged"}, {"cache_modifier": None}):
+        with pytest.raises(CompilationError) as caught:
+            gl.CachePolicy(**wrong)
+        assert caught.value.code == "language-cache-policy"
 
 
 @weft.jit

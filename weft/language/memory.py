@@ -14,7 +14,7 @@ from weft.language.advice import address_instead
 from weft.language.broadcast import TileForm, VectorForm, common_form, fit
 from weft.language.context import by_threads
 from weft.language.marks import builtin
-from weft.language.policies import CachePolicy, Part, check_eviction, check_one, one_way, policy_attrs
+from weft.language.policies import AnyPolicy, Part, check_eviction, check_one, one_way, policy_attrs
 from weft.language.promote import place, place_mask
 from weft.language.runtime_value import describe, name_of
 from weft.language.tensor import apply, apply_many, tensor
@@ -32,7 +32,7 @@ STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
 def load(
     pointer: Addresses, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
     volatile: bool = False, *, layout: DistributedLayout | None = None, sem: str | None = None, scope: str | None = None,
-    cache_policy: CachePolicy | None = None,
+    cache_policy: AnyPolicy | None = None,
 ) -> tensor:  # fmt: skip
     """Load the elements at `pointer`, a scalar or a tile of addresses; the result has its shape and layout.
 
@@ -91,7 +91,7 @@ def load(
 @builtin
 def store(
     pointer: Addresses, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "", *,
-    sem: str | None = None, scope: str | None = None, cache_policy: CachePolicy | None = None,
+    sem: str | None = None, scope: str | None = None, cache_policy: AnyPolicy | None = None,
 ) -> None:  # fmt: skip
     """Store `value`, broadcast to the addresses and converted to their element type, where `mask` (int1) is true.
 

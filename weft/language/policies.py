@@ -15,6 +15,8 @@ from typing import Any, Literal, get_args
 
 from weft.errors import fail
 from weft.errors import language as errors
+from weft.language import cache_policy
+from weft.language.cache_policy import among, unwrap
 from weft.ops.memory import Eviction, L2Policy, L2Primary, L2Secondary
 from weft.plain import as_number
 
@@ -38,9 +40,9 @@ class FractionalEvictionPolicy:
     secondary: str = "evict_unchanged"
 
     def __post_init__(self) -> None:
-        _set(self, ("primary", "fraction", "secondary"))
-        _among("FractionalEvictionPolicy", "primary", self.primary, get_args(L2Primary))
-        _among("FractionalEvictionPolicy", "secondary", self.secondary, get_args(L2Secondary))
+        unwrap(self, ("primary", "fraction", "secondary"))
+        among("FractionalEvictionPolicy", "primary", self.primary, get_args(L2Primary))
+        among("FractionalEvictionPolicy", "secondary", self.secondary, get_args(L2Secondary))
         fraction = as_number(self.fraction)
         if fraction is None or isinstance(fraction, bool) or not 0 < fraction <= 1:
             known = "a number above 0 and up to 1"
@@ -68,14 +70,12 @@ class CachePolicy:
 
     def __post_init__(self) -> None:
         what = "CachePolicy"
-        _set(self, ("cache_modifier", "l1", "l2", "l2_prefetch_size"))
-        if isinstance(self.cache_modifier, str):
-            object.__setattr__(self, "cache_modifier", self.cache_modifier.removeprefix("."))
+        unwrap(self, ("cache_modifier", "l1", "l2", "l2_prefetch_size"))
         if (self.cache_modifier, self.l1, self.l2, self.l2_prefetch_size) == (None,) * 4:
             raise fail(errors.POLICY_EMPTY)
-        _among(what, "cache_modifier", self.cache_modifier, (None, *_MODIFIERS))
-        _among(what, "l1", self.l1, (None, *get_args(Eviction)[1:]))
-        _among(what, "l2_prefetch_size", self.l2_prefetch_size, (None, *PREFETCHES))
+        among(what, "cache_modifier", self.cache_modifier, (None, *_MODIFIERS))
+        among(what, "l1", self.l1, (None, *get_args(Eviction)[1:]))
+        among(what, "l2_prefetch_size", self.l2_prefetch_size, (None, *PREFETCHES))
         if type(self.l2) not in (NoneType, FractionalEvictionPolicy):
             known = 'FractionalEvictionPolicy("evict_first", 1.0)'
             raise fail(errors.POLICY, what=what, field="l2", got=repr(self.l2), known=known)
@@ -89,6 +89,8 @@ def policy_attrs(what: str, given: Any, parts: tuple[Part, ...], modifiers: tupl
 
     `parts` and `modifiers` are those that the access takes. Raises CompilationError: language-cache-policy-needed,
     language-cache-policy-part, language-cache-modifier."""
+    if isinstance(given, cache_policy.CachePolicy):
+        given = _specific(given, parts)
     if given is None:
         return {}
     if not isinstance(given, CachePolicy):
@@ -114,6 +116,20 @@ def policy_attrs(what: str, given: Any, parts: tuple[Part, ...], modifiers: tupl
     return attrs
 
 
+def _specific(given: cache_policy.CachePolicy, parts: tuple[Part, ...]) -> CachePolicy | None:
+    """A generic policy as one of an access that takes some `parts`; None if it sets nothing."""
+    modifier = None if given.cache_modifier == "none" else given.cache_modifier
+    eviction = None if given.eviction_policy == "evict_normal" else given.eviction_policy
+    if modifier is None and eviction is None:
+        return None
+    if eviction is not None and "l1" not in parts:
+        return CachePolicy(modifier, l2=FractionalEvictionPolicy(eviction, 1.0))
+    return CachePolicy(modifier, eviction)
+
+
+AnyPolicy = CachePolicy | cache_policy.CachePolicy
+
+
 def l2_policy(primary: Any, fraction: float = 1.0, secondary: Any = "evict_unchanged") -> L2Policy:
     """An L2 policy as an attribute of an operation."""
     return primary, float(fraction), secondary
@@ -136,17 +152,3 @@ def check_one(cache: Any, eviction: Any) -> None:
     """Reject a cache modifier beside an L1 eviction priority (cuda-cache-and-eviction)."""
     if cache and eviction:
         raise fail(errors.CACHE_AND_EVICTION, cache=cache, eviction=eviction)
-
-
-def _set(policy: Any, names: tuple[str, ...]) -> None:
-    """Constants of a kernel (`gl.constexpr`) as the values in them."""
-    for name in names:
-        value = getattr(policy, name)
-        if type(value).__name__ == "constexpr":
-            object.__setattr__(policy, name, value.value)
-
-
-def _among(what: str, field: str, value: Any, known: tuple[Any, ...]) -> None:
-    if not any(value is each or (type(value) is type(each) and value == each) for each in known):
-        names = " or ".join(repr(each) for each in known if each is not None)
-        raise fail(errors.POLICY, what=what, field=field, got=repr(value), known=names)

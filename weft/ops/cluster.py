@@ -111,6 +111,13 @@ def _check_stored(handle: Value, peer: Value, value: Value) -> None:
     require((t.element, t.shape) == (v.element, v.shape), "{} stored to {}", v, t)
 
 
+def _check_peers(base: Value, peer: Value, offsets: Table, peers: Table) -> None:
+    """Check the places of accesses to other blocks."""
+    scalar(base, int32)
+    scalar(peer, int32)
+    require(len(offsets) == len(peers), "a peer per access")
+
+
 @op("cluster.load_regs", effects=(Effect("read", "shared", "memory", remote=True),), stage="lowered")
 def load_regs(
     memory: Value,
@@ -124,9 +131,7 @@ def load_regs(
     pads: Pads = (),
 ) -> Type:
     """Load registers from the memory of other blocks; `registers` has each register of the result once."""
-    scalar(base, int32)
-    scalar(peer, int32)
-    require(len(offsets) == len(peers), "a peer per access")
+    _check_peers(base, peer, offsets, peers)
     return load_type(memory, offsets, added, registers, vec)
 
 
@@ -145,9 +150,7 @@ def store_regs(
     pads: Pads = (),
 ) -> None:
     """Store registers to the memory of other blocks. `mask` is a scalar."""
-    scalar(base, int32)
-    scalar(peer, int32)
-    require(len(offsets) == len(peers), "a peer per access")
+    _check_peers(base, peer, offsets, peers)
     check_store(memory, value, mask, offsets, added, registers, vec)
 
 
@@ -189,9 +192,7 @@ def async_store_regs(
     pads: Pads = (),
 ) -> None:
     """As `store_regs`, by PTX st.async: each access completes its bytes on the mbarrier of the block that it is to."""
-    scalar(base, int32)
-    scalar(peer, int32)
-    require(len(offsets) == len(peers), "a peer per access")
+    _check_peers(base, peer, offsets, peers)
     check_sent(memory, bar, vec)
     check_store(memory, value, mask, offsets, added, registers, vec)
 

@@ -157,10 +157,15 @@ def _load_at(task: Task, op: Op, handle: Handle, index: Data, peer: Data) -> Dat
     return _read(task, op, handle, _chosen(task, op, index), _each(task, op, peer))
 
 
+def _vectors(task: Task, op: Op, base: Data, peer: Data) -> tuple[Array, Array]:
+    """The elements of each access, and the ranks of the blocks that they are in."""
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    return elements, np.broadcast_to(_peers(task, op, peer)[..., None], elements.shape)
+
+
 @rule(cluster.store_regs)
 def _store_regs(task: Task, op: Op, handle: Handle, base: Data, peer: Data, value: Data, mask: Data | None) -> None:
-    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
-    ranks = np.broadcast_to(_peers(task, op, peer)[..., None], elements.shape)
+    elements, ranks = _vectors(task, op, base, peer)
     _write(task, op, handle, elements, ranks, value, mask, np.array(op.attrs["registers"]))
 
 
@@ -174,8 +179,7 @@ def _store_at(task: Task, op: Op, handle: Handle, index: Data, peer: Data, value
 def _async_store_regs(
     task: Task, op: Op, handle: Handle, base: Data, peer: Data, value: Data, bar: Handle, mask: Data | None
 ) -> None:
-    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
-    ranks = np.broadcast_to(_peers(task, op, peer)[..., None], elements.shape)
+    elements, ranks = _vectors(task, op, base, peer)
     task.demand(op, mask, "a mask")
     table = np.array(op.attrs["registers"])
     data = moved(per_thread(task, value, count_of(op.operand("value"))), lambda array: array[:, table])

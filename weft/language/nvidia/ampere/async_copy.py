@@ -17,7 +17,7 @@ from weft.language.layouts import check_tile
 from weft.language.marks import builtin
 from weft.language.memory import check_pointer, pointer_form
 from weft.language.nvidia.checks import check_own_barrier, check_pendings, demand
-from weft.language.policies import CachePolicy, check_eviction, l2_policy, one_way, policy_attrs
+from weft.language.policies import AnyPolicy, check_eviction, l2_policy, one_way, policy_attrs
 from weft.language.promote import place_mask
 from weft.language.runtime_value import name_of
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
@@ -33,7 +33,7 @@ LEAST_BYTES = 4
 @builtin
 def async_copy_global_to_shared(
     smem: shared_memory_descriptor, pointer: Addresses, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "",
-    volatile: bool = False, *, cache_policy: CachePolicy | None = None,
+    volatile: bool = False, *, cache_policy: AnyPolicy | None = None,
 ) -> None:  # fmt: skip
     """Start a copy of the elements at a tile of addresses to a buffer of the same shape, with zeros where `mask` is false.
 

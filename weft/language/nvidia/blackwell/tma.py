@@ -46,7 +46,7 @@ from weft.language.nvidia.hopper.tma import (
     tiled_descriptor,
     update_tensor_descriptor,
 )  # fmt: skip
-from weft.language.policies import CachePolicy
+from weft.language.policies import AnyPolicy
 from weft.language.runtime_value import RuntimeValue, describe, name_of
 from weft.language.scalars import predicate
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
@@ -62,7 +62,7 @@ LEAST_BYTES = 32
 def async_gather(
     tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, barrier: shared_memory_descriptor,
     result: shared_memory_descriptor, pred: Any = True, multicast: bool = False, *,
-    cache_policy: CachePolicy | None = None,
+    cache_policy: AnyPolicy | None = None,
 ) -> None:  # fmt: skip
     """Start a copy of rows `x_offsets` of a matrix, from column `y_offset`, to the rows of `result`, if `pred` is true.
 
@@ -87,7 +87,7 @@ def async_gather(
 @builtin
 def async_scatter(
     tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, src: shared_memory_descriptor, *,
-    cache_policy: CachePolicy | None = None,
+    cache_policy: AnyPolicy | None = None,
 ) -> None:  # fmt: skip
     """Start a copy of the rows of `src` to rows `x_offsets` of a matrix, from column `y_offset`.
 

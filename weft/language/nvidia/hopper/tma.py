@@ -43,7 +43,7 @@ from weft.language.descriptor import (
 )  # fmt: skip
 from weft.language.marks import builtin
 from weft.language.nvidia.checks import check_own_barrier, check_pendings, demand
-from weft.language.policies import CachePolicy, policy_attrs
+from weft.language.policies import AnyPolicy, policy_attrs
 from weft.language.promote import convert
 from weft.language.runtime_value import describe, name_of
 from weft.language.scalars import is_integer_scalar, predicate
@@ -74,7 +74,7 @@ REDUCIBLE: dict[str, tuple[DType, ...]] = {
 def async_copy_global_to_shared(
     tensor_desc: tensor_descriptor, coord: Sequence[Any], barrier: shared_memory_descriptor,
     result: shared_memory_descriptor, pred: Any = True, multicast: bool = False, sender: int = 0, *,
-    cache_policy: CachePolicy | None = None,
+    cache_policy: AnyPolicy | None = None,
 ) -> None:  # fmt: skip
     """Start a copy of the block whose first element is at `coord` to shared memory, if `pred` is true.
 
@@ -111,7 +111,7 @@ def async_copy_global_to_shared(
 def async_copy_global_to_shared_im2col(
     tensor_desc: tensor_descriptor, coord: Sequence[Any], offsets: Sequence[Any], barrier: shared_memory_descriptor,
     result: shared_memory_descriptor, pred: Any = True, multicast: bool = False, *,
-    cache_policy: CachePolicy | None = None,
+    cache_policy: AnyPolicy | None = None,
 ) -> None:  # fmt: skip
     """As `async_copy_global_to_shared`, with an im2col descriptor: [pixels, channels] of a tensor of N, space and C.
 
@@ -134,7 +134,7 @@ def async_copy_global_to_shared_im2col(
 @builtin
 def async_copy_shared_to_global(
     tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor, *,
-    cache_policy: CachePolicy | None = None,
+    cache_policy: AnyPolicy | None = None,
 ) -> None:  # fmt: skip
     """Start a copy of a block from shared memory to the tensor, at `coord`.
 
@@ -151,7 +151,7 @@ def async_copy_shared_to_global(
 def _reduction(kind: str, operation: str) -> Callable[..., None]:
     def reduce(
         tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor, *,
-        cache_policy: CachePolicy | None = None,
+        cache_policy: AnyPolicy | None = None,
     ) -> None:  # fmt: skip
         desc = stored_descriptor(reduce.__name__, tensor_desc)
         memory = _check_block(reduce.__name__, desc, src)
@@ -292,7 +292,7 @@ def update_tensor_descriptor(
     return tensor_descriptor.of(made, [x.handle for x in sizes], [x.handle for x in pitches])
 
 
-def l2_of(what: str, policy: CachePolicy | None) -> dict[str, Any]:
+def l2_of(what: str, policy: AnyPolicy | None) -> dict[str, Any]:
     """The attribute of a TMA copy under a cache policy. Raises language-cache-policy-needed, language-cache-policy-part."""
     return policy_attrs(what, policy, ("l2",))
 
