@@ -168,6 +168,8 @@ def test_load(kernel):
         "multicast": False,
         "sender": 0,
         "shared_by": 0,
+        "remote": False,
+        "crossing": 0,
         "boxes": (),
         "l2": (),
         "issuers": 1,

@@ -262,7 +262,8 @@ __all__ = [
     "allocate_shared_memory", "bank_conflicts", "nvidia", "peer_memory", "shared_memory_descriptor",
     "shared_memory_descriptor_type",
     # Making tiles, memory
-    "CachePolicy", "arange", "full", "full_like", "zeros", "zeros_like", "load", "store", "fence", "atomic_add", "atomic_and", "atomic_cas",
+    "CachePolicy",
+    "arange", "full", "full_like", "zeros", "zeros_like", "load", "store", "fence", "atomic_add", "atomic_and", "atomic_cas",
     "atomic_max", "atomic_min", "atomic_or", "atomic_poll", "atomic_xchg", "atomic_xor",
     # Arithmetic and logic
     "PropagateNan", "add", "cdiv", "clamp", "floordiv", "maximum", "minimum", "mod", "mul", "negative", "next_power_of_2",

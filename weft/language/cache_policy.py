@@ -14,7 +14,7 @@ _EVICTIONS = ("evict_normal", "evict_first", "evict_last")
 
 @dataclass(frozen=True)
 class CachePolicy:
-    """How the caches treat an access: what `cache_modifier` and `eviction_policy` of `gl.load` and `gl.store` say, as one value.
+    """How the caches treat an access: `cache_modifier` and `eviction_policy` of `gl.load` and `gl.store` as one value.
 
     `cache_modifier`: "none", "ca", "cg", "cs", "cv" for loads, "wb", "cg", "cs", "wt" for stores (with or without a dot).
     `eviction_policy`: "evict_normal", "evict_first" or "evict_last", in L1, and for `async_copy` and `tma` in L2. The policies
