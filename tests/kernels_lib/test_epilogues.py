@@ -341,3 +341,49 @@ def test_factors_of_rows(device, rng, shape):
     found = device.numpy(rms_factors(device.array(squares), 640, eps=1e-3))
     exact = 1 / np.sqrt(squares.astype(np.float64).sum(1) / 640 + 1e-3)
     np.testing.assert_allclose(found, exact, rtol=2.0**-20)
+
+
+# Shapes, paths and epilogues drawn at random
+
+
+SEEDS = [pytest.param(seed, marks=() if seed < 2 else pytest.mark.stress) for seed in range(60)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_products(device, seed):
+    """Sizes from 1, any order and alignment of operands and output, any tile of Hopper, any subset of the steps."""
+    rng = np.random.default_rng(seed)
+    most = 700 if device.is_gpu else 150
+    m, n, k = (int(np.exp(rng.uniform(0, np.log(most)))) for _ in range(3))
+    gated = bool(rng.integers(2))
+    lies, target = (Lies("CF"[rng.integers(2)], *[(0, 0), (4, 0), (1, 1)][rng.integers(3)]) for _ in range(2))
+    a, b = operands(device, rng, m, n * (2 if gated else 1), k, lies.order + "CF"[rng.integers(2)], lies)
+    names = [None, *TILES, "splits"] if device.is_gpu or not gated else [None, "splits", "ping_pong"]
+    config = {**TILES, "splits": replace(SMALL, splits=2)}.get(names[rng.integers(len(names))])
+    if config is not None and config.variant not in ("cooperative", "ping_pong"):
+        config = replace(config, pack=True)
+    if config is not None and config.cluster > 1:
+        config = replace(config, pack=True)
+    exact, bound = product(a.values, b.values, config)
+    x, options = About(exact, bound), {}
+    if rng.integers(2):
+        bias = rng.normal(size=exact.shape[1]).astype(np.float32)
+        options["bias"], x = device.array(bias), x.add(bias)
+    if gated:
+        up = About(x.value[:, n:], x.off[:, n:])
+        x = About(x.value[:, :n], x.off[:, :n])
+    name = [None, "relu", "silu", "gelu", "gelu_tanh"][rng.integers(5)]
+    if name is not None:
+        options["activation"], x = name, x.activated(name, "bfloat16")
+    x = x.by(up) if gated else x
+    out, flat = output(device, "bfloat16", (m, n), target)
+    kind = rng.integers(3)
+    if kind:
+        values = operand(device, rng, "bfloat16", (m, n), Lies())
+        options["residual"], x = values.array, x.add(values.values)
+    if kind == 2:
+        out[...] = values.array
+        options["residual"] = out
+    matmul(a.array, b.array, out, gated=gated, config=config, **options)
+    x.check(device.numpy(out))
+    kept_poison(device, flat, (m, n), target)

@@ -285,7 +285,9 @@ def _extra(
             raise fail(errors.EXTRA, name=name, problem=problem, want=list(shape))
         if not isinstance(steps[axis], int):
             raise fail(errors.EXTRA, name=name, problem="has strides of no whole elements", want=list(shape))
-    vary = [sizes[axis] != 1 and steps[axis] != 0 for axis in (0, 1)]
+    # What has the output's shape may be the output itself, of which each element is read by one thread only, also in one row.
+    whole = sizes == shape
+    vary = [whole if sizes[axis] == 1 else steps[axis] != 0 for axis in (0, 1)]
     strides = int(steps[0]) * vary[0], int(steps[1]) * vary[1]
     contiguous = "columns" if strides[1] == 1 else "rows" if strides[0] == 1 else ""
     unit = 1
