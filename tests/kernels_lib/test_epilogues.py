@@ -15,6 +15,7 @@ from tests.kernels_lib.matrices import TYPES, Adding, Lies, kept_poison, operand
 from tests.kernels_lib.test_blackwell import TILES as TENSOR_TILES
 from tests.kernels_lib.test_variants import TILES
 from weft import language as gl
+from weft.errors import LaunchError
 from weft.kernels import MatmulConfig, matmul, rms_factors
 from weft.kernels.epilogue import suits
 
@@ -387,3 +388,38 @@ def test_random_products(device, seed):
     matmul(a.array, b.array, out, gated=gated, config=config, **options)
     x.check(device.numpy(out))
     kept_poison(device, flat, (m, n), target)
+
+
+def test_prepared_products_of_tensors(torch):
+    """Calls that share a prepared product have numbers, arrays and addresses of their own; others are prepared anew."""
+    rng = np.random.default_rng(3)
+    a, b = (torch.from_numpy(rng.normal(size=shape).astype(np.float16)) for shape in ((24, 40), (40, 32)))
+    exact = a.numpy().astype(np.float64) @ b.numpy().astype(np.float64)
+    memory = torch.from_numpy(rng.normal(size=24 * 32 + 8).astype(np.float32))
+
+    @weft.jit
+    def shifted(x, rows, columns, extras):
+        return x * extras[0] + extras[1]
+
+    def close(found, want):
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-5, atol=1e-4)
+
+    for first, factor in ((0, 2.0), (0, 3.0), (4, 3.0), (1, 0.5)):
+        residual = memory[first : first + 24 * 32].reshape(24, 32)
+        found = matmul(a, b, epilogue=shifted, extras=(factor, residual), out_dtype=torch.float32)
+        close(found, exact * factor + residual.numpy())
+        out = residual.clone()
+        close(matmul(a, b, out, residual=out, bias=factor), exact + factor + residual.numpy())
+    halves = (b[:, :16], b[:, 16:])
+    for pair, sign in ((halves, 1), (b, 1), (halves[::-1], -1)):
+        gate, up = (exact[:, :16], exact[:, 16:])[::sign]
+        found = matmul(a, pair, gated=True, activation="relu", out_dtype=torch.float32)
+        close(found, np.maximum(gate, 0) * up)
+    peaks = torch.empty(24, 1)
+    for column in (16, 32):
+        matmul(a, b[:, :column], row_peaks=peaks, out_dtype=torch.float32)
+        close(peaks[:, 0], np.abs(exact[:, :column]).max(1))
+    with pytest.raises(LaunchError, match="kernels-written-overlaps"):
+        matmul(a, b, row_peaks=a.view(torch.float32)[:, :1])
+    with pytest.raises(LaunchError, match="kernels-written-overlaps"):
+        matmul(a, b, row_peaks=a.view(torch.float32)[:, :1])
