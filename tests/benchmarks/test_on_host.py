@@ -74,7 +74,7 @@ def test_clusters(monkeypatch):
     monkeypatch.setattr(clusters, "SIZES", (("float32", 1024, ((4, 1),)), ("bfloat16", 512, ((2, 1),))))
     lines = clusters.rows(quick=True)
     assert [line.what.partition(", ")[2] for line in lines] == [
-        "1 blocks of 4 warps, chosen", "4 blocks of 1 warps", "1 blocks of 1 warps, chosen", "2 blocks of 1 warps",
+        "1 blocks of 4 warps, chosen", "4 blocks of 1 warps", "1 blocks of 4 warps, chosen", "2 blocks of 1 warps",
     ]  # fmt: skip
     assert all(line.ours and line.peers["torch"] for line in lines)
     assert [line.verdict for line in lines] == ["pass", "pass", "pass", ""]

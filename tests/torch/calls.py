@@ -163,6 +163,7 @@ ELSEWHERE = {
     "weft::swiglu_backward": OF_GRADIENTS,
     "weft::topk_gating_backward": OF_GRADIENTS,
     "weft::argmax": INTEGERS,
+    "weft::sample": INTEGERS,
     "weft::count_experts": INTEGERS,
     "weft::sort_experts": INTEGERS,
     "weft::geglu_backward": OF_GRADIENTS,

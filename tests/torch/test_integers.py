@@ -15,12 +15,13 @@ def calls(torch):
     x = torch.randn(4, 5, 33)
     return {
         "argmax": ((x,), x.argmax(-1)),
+        "sample": ((x, 3, 0, 0.0), x.argmax(-1)),
         "count_experts": ((ids, 6), counts),
         "sort_experts": ((ids, 6), (order, torch.argsort(order).int(), counts, offsets)),
     }
 
 
-@pytest.mark.parametrize("name", ["argmax", "count_experts", "sort_experts"])
+@pytest.mark.parametrize("name", ["argmax", "sample", "count_experts", "sort_experts"])
 def test_numbers_and_opcheck(torch, name):
     torch.manual_seed(0)
     args, want = calls(torch)[name]

@@ -30,6 +30,7 @@ from weft.kernels.rows.losses import cross_entropy, cross_entropy_backward
 from weft.kernels.rows.norms import Normalised, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from weft.kernels.rows.plan import RowConfig
 from weft.kernels.rows.rotary import rope
+from weft.kernels.rows.sampling import sample
 from weft.kernels.rowwise import (
     SoftmaxConfig,
     chosen_softmax,
@@ -49,7 +50,7 @@ __all__ = [
     "SoftmaxConfig", "Sorted", "argmax", "attention", "chosen_config", "chosen_softmax", "compile_attention",
     "compile_matmul", "compile_scaled", "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum", "geglu",
     "geglu_backward", "layer_norm", "layer_norm_backward", "log_softmax", "log_softmax_backward", "matmul",
-    "matmul_configs", "matmul_scaled", "rms_factors", "rms_norm", "rms_norm_backward", "rope", "schedulers", "softmax",
-    "softmax_backward", "sort_experts", "swiglu", "swiglu_backward", "topk", "topk_gating", "topk_gating_backward",
-    "tune_matmul",
+    "matmul_configs", "matmul_scaled", "rms_factors", "rms_norm", "rms_norm_backward", "rope", "sample", "schedulers",
+    "softmax", "softmax_backward", "sort_experts", "swiglu", "swiglu_backward", "topk", "topk_gating",
+    "topk_gating_backward", "tune_matmul",
 ]  # fmt: skip

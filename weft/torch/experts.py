@@ -1,4 +1,4 @@
-"""The choice of experts as operators: `topk_gating` with its gradient, `argmax`, `count_experts` and `sort_experts`."""
+"""Choices as operators: `topk_gating` with its gradient, `argmax`, `sample`, `count_experts` and `sort_experts`."""
 
 from __future__ import annotations
 
@@ -65,6 +65,21 @@ def _(x: Tensor) -> Tensor:
     import torch
 
     return x.new_empty(x.shape[:-1], dtype=torch.int64)
+
+
+@operator("weft::sample")
+def sample(
+    logits: Tensor, seed: int, offset: int = 0, temperature: float = 1.0, top_p: float = 1.0, min_p: float = 0.0
+) -> Tensor:
+    """`weft.kernels.sample` as an operator, with the same numbers for all rows."""
+    return kernels.sample(logits, seed=seed, offset=offset, temperature=temperature, top_p=top_p, min_p=min_p)
+
+
+@sample.register_fake
+def _(logits: Tensor, *_: Any) -> Tensor:
+    import torch
+
+    return logits.new_empty(logits.shape[:-1], dtype=torch.int64)
 
 
 @operator("weft::count_experts")
