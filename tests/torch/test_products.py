@@ -113,6 +113,20 @@ def test_statistics_of_rows(torch, operands):
     torch.testing.assert_close(got, exact.square().mean(-1).rsqrt(), atol=0.01, rtol=0.01)
 
 
+def test_the_residual_is_the_output(torch, operands):
+    a, b = operands
+
+    def add(x):
+        weft.torch.matmul_out(a, b, x, residual=x)
+        return x * 1
+
+    want = a.float() @ b.float() + 1
+    for run in (add, torch.compile(add, backend="aot_eager", fullgraph=True)):
+        x = torch.ones(17, 24).bfloat16()
+        assert run(x).equal(x)
+        torch.testing.assert_close(x.float(), want, atol=0.1, rtol=0.02)
+
+
 def test_gradients_of_what_is_added(torch, operands):
     a, b = (x.float().requires_grad_() for x in operands)
     bias, residual = torch.randn(24, requires_grad=True), torch.randn(17, 1, requires_grad=True)

@@ -28,7 +28,9 @@ class Contract:
     def checked(self, function: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Call the host function. Raises LaunchError: operator-writes, operator-aliases, operator-fake-differs."""
         given = dict(self._tensors(args, keywords))
-        before = {name: _bytes(value) for name, value in given.items() if name.partition("[")[0] not in self._written}
+        # A tensor may be given twice, to be read and to be written.
+        memory = {_address(value) for name, value in given.items() if name.partition("[")[0] in self._written}
+        before = {name: _bytes(value) for name, value in given.items() if _address(value) not in memory}
         form = self._form(args, keywords)
         result = function(*args, **keywords)
         for name, value in before.items():
@@ -63,7 +65,7 @@ class Contract:
 
     def _check_alias(self, index: int, value: Any, given: Mapping[str, Any]) -> None:
         for name, argument in given.items():
-            if value.numel() and value.untyped_storage().data_ptr() == argument.untyped_storage().data_ptr():
+            if value.numel() and _address(value) == _address(argument):
                 raise fail(errors.ALIASES, name=self._name, index=index, argument=name)
 
     def _check_fake(self, args: Sequence[Any], keywords: Mapping[str, Any], results: Sequence[Any]) -> None:
@@ -102,6 +104,11 @@ def _flat(result: Any) -> Iterator[Any]:
             yield from _flat(item)
     elif _is_tensor(result):
         yield result
+
+
+def _address(value: Any) -> int:
+    """Where a tensor's storage begins, which it shares with its views."""
+    return value.untyped_storage().data_ptr()
 
 
 def _bytes(value: Any) -> Any:

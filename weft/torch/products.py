@@ -46,7 +46,7 @@ def matmul_out(
     activation: str | None = None, gated: bool = False, fast_accumulate: bool = True, variant: str | None = None,
 ) -> None:  # fmt: skip
     """`weft.kernels.matmul(a, b, out)` as an operator: writes to `out`, and to `out_scales`, `row_squares` and `row_peaks` if
-    they are given. It has no gradient, and `residual` is another tensor than `out`."""
+    they are given. `residual` may be `out` itself. It has no gradient."""
     kernels.matmul(
         a, b, out, scale_a=scale_a, scale_b=scale_b, bias=bias, residual=residual, out_scale=out_scale,
         out_scales=out_scales, row_squares=row_squares, row_peaks=row_peaks, activation=activation, gated=gated,
