@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.report import Goal, Line
-from weft.kernels import AttentionConfig, attention
+from weft.kernels import AttentionConfig, attention, attention_backward
 
 NEEDS_GPU = True
 CUDNN = "cuDNN"
@@ -34,6 +34,45 @@ def forward(quick: bool) -> list[Line]:
         for causal in (False, True):
             goal = () if goals is None else (Goal(goals[causal], CUDNN),)
             lines += _compared(shape, causal, {"": None}, goal, quick)
+    return lines
+
+
+def backward(quick: bool) -> list[Line]:
+    """Gradients of every shape with a head size that has them; cuDNN's in the same run, with its own forward before."""
+    import torch
+
+    lines: list[Line] = []
+    for *shape, goals in [x for x in SHAPES if x[4] in (64, 128)][: 1 if quick else None]:
+        batch, heads, kv_heads, length, size = shape
+        q, grad = (torch.randn((batch, heads, length, size), device="cuda").bfloat16() for _ in range(2))
+        k, v = (torch.randn((batch, kv_heads, length, size), device="cuda").bfloat16() for _ in range(2))
+        for causal in (False, True):
+            given = [x.clone().requires_grad_() for x in (q, k, v)]
+            theirs_out = _cudnn(*given, causal)
+            out, lse = attention(q, k, v, causal=causal, return_lse=True)
+            found: dict[str, Any] = {}
+
+            def theirs(made: Any = theirs_out, given: Any = given, found: Any = found, grad: Any = grad) -> None:
+                found["out"] = torch.autograd.grad(made, given, grad, retain_graph=True)
+
+            def ours(given: Any = (grad, q, k, v, out, lse), causal: bool = causal, found: Any = found) -> None:
+                found["out"] = attention_backward(*given, causal=causal)
+
+            theirs()
+            wanted = [x.clone() for x in found["out"]]
+
+            def correct(found: Any = found, wanted: Any = wanted) -> bool:
+                pairs = zip(found["out"], wanted, strict=True)
+                return all(bool(((a - b).float().norm() / b.float().norm()) < 2e-2) for a, b in pairs)
+
+            poison = partial(found.pop, "out", None)
+            variants = [harness.Variant(CUDNN, theirs, poison, correct), harness.Variant("weft", ours, poison, correct)]
+            times = harness.measure(variants, harness.CudaClock(), 5 if quick else 25)
+            operations = 10 * batch * heads * length * length * size / (2 if causal else 1)
+            speeds = {name: operations / ms / 1e9 for name, ms in times.items()}
+            goal = () if goals is None else (Goal(1.0, CUDNN),)
+            what = f"{batch}, {heads}/{kv_heads}, {length}, {size}{', causal' if causal else ''}"
+            lines.append(Line(what, speeds.pop("weft", None), "TFLOP/s", speeds, goal))
     return lines
 
 
@@ -97,5 +136,6 @@ def _cudnn(q: Any, k: Any, v: Any, causal: bool) -> Any:
 
 PARTS = {
     "forward": ("Attention forward, bfloat16", forward),
+    "backward": ("Attention backward, bfloat16", backward),
     "configs": ("Configurations of attention forward, bfloat16", configs),
 }

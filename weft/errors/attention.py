@@ -41,6 +41,12 @@ SIZE = row(
     "there are {known}, nearest first; zeros behind the elements of q and k change no score if you pass the scale, and "
     "those behind the elements of v are zeros of the result",
 )
+BACKWARD_SIZE = row(
+    "attention-backward-size",
+    LaunchError,
+    "attention has no gradients for head size {size} with {v_size} for v",
+    "there are those of head sizes {known}, the same for v",
+)
 STRIDES = row(
     "attention-strides",
     LaunchError,

@@ -83,9 +83,9 @@ def check_options(options: Options, q: Heads, k: Heads) -> tuple[int | None, int
     elif options.cu_seqlens_k is not None:
         raise fail(errors.SEQUENCES, got="cu_seqlens_k is given without cu_seqlens_q")
     for name in ("alibi", "sinks"):
-        _check_vector(name, getattr(options, name), "float32", (heads,), q)
-    _check_vector("prefix", options.prefix, "int32", (batch,), q)
-    _check_vector("documents", options.documents, "int32", (batch, queries), q)
+        check_vector(name, getattr(options, name), "float32", (heads,), q)
+    check_vector("prefix", options.prefix, "int32", (batch,), q)
+    check_vector("documents", options.documents, "int32", (batch, queries), q)
     if options.prefix is not None and (right is None or left is not None):
         raise fail(errors.PREFIX, got="a window to the left" if left is not None else "no causal mask and no window")
     if options.documents is not None:
@@ -135,7 +135,7 @@ def _window(window: Any) -> tuple[int | None, int | None]:
     return left, right
 
 
-def _check_vector(name: str, value: Any, dtype: str, shape: tuple[int, ...], q: Heads) -> None:
+def check_vector(name: str, value: Any, dtype: str, shape: tuple[int, ...], q: Heads) -> None:
     """Raises LaunchError: attention-option, attention-devices."""
     if value is None:
         return
@@ -167,7 +167,7 @@ def _check_sequences(options: Options, q: Heads, k: Heads) -> int:
     keys = options.cu_seqlens_q if options.cu_seqlens_k is None else options.cu_seqlens_k
     pairs.append(("cu_seqlens_q, for k too," if options.cu_seqlens_k is None else "cu_seqlens_k", keys, k.shape[2]))
     for name, value, total in pairs:
-        _check_vector(name.partition(",")[0], value, "int32", (count,), q)
+        check_vector(name.partition(",")[0], value, "int32", (count,), q)
         if q.device == HOST:
             numbers = np.asarray(value)
             if numbers[0] or (np.diff(numbers) < 0).any() or numbers[-1] != total:

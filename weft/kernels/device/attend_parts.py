@@ -226,7 +226,8 @@ def by_axes(s, plan: gl.constexpr):
 @jit
 def whole_of(split, plan: gl.constexpr):
     """Scores [rows, columns] again."""
-    return gl.convert_layout(split.reshape([plan.rows, plan.block_n]), plan.s_registers)
+    columns: gl.constexpr = plan.axes[0] * plan.axes[1] * plan.axes[2]
+    return gl.convert_layout(split.reshape([plan.rows, columns]), plan.s_registers)
 
 
 @gl.constexpr_function

@@ -1,0 +1,151 @@
+"""Gradients of attention: against float64, whose formula finite differences confirm."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.cuda.build import needs_nvrtc
+from tests.kernels_lib.attended import causal_mask, expected, gradients, scores
+from weft.errors import LaunchError
+from weft.kernels import attend_backward, attention, attention_backward
+from weft.kernels.device import attend_backward as device_code
+
+MATRIX = pytest.mark.matrix
+
+
+def test_the_reference_by_finite_differences():
+    rng = np.random.default_rng(0)
+    q, k, v, grad = (rng.normal(size=(1, heads, n, 4)) for heads, n in ((2, 3), (1, 5), (1, 5), (2, 3)))
+    lse_grad, seen, scale, step = rng.normal(size=(1, 2, 3)), causal_mask(3, 5), 0.7, 1e-6
+
+    def loss():
+        out, lse = expected(np.where(seen, scores(q, k, scale), -np.inf), v)
+        return (out * grad).sum() + (lse * lse_grad).sum()
+
+    for x, want in zip((q, k, v), gradients(grad, q, k, v, seen, scale, lse_grad), strict=True):
+        for at in np.ndindex(x.shape):
+            x[at] += step
+            above = loss()
+            x[at] -= 2 * step
+            below = loss()
+            x[at] += step
+            assert abs((above - below) / (2 * step) - want[at]) < 1e-7
+
+
+CASES = {
+    "whole blocks": (1, 1, 1, 64, 128, 128, np.float16, {}),
+    "one of each": (1, 1, 1, 1, 1, 64, np.float16, {}),
+    "causal, groups": (1, 4, 2, 70, 140, 64, np.float16, {"causal": True}),
+    "causal, groups, 128": (2, 4, 2, 150, 130, 128, ml_dtypes.bfloat16, {"causal": True}),
+    "more queries than keys": (1, 2, 1, 200, 60, 64, np.float16, {"causal": True, "scale": 0.3}),
+    "window": (1, 1, 1, 90, 300, 128, np.float16, {"window": (20, 3)}),
+    "left": (1, 2, 1, 300, 290, 64, np.float16, {"window": (129, None)}),
+    "long": (1, 2, 2, 1000, 129, 64, ml_dtypes.bfloat16, {}),
+    "long, 128": (1, 2, 1, 129, 1000, 128, np.float16, {"causal": True}),
+}
+QUICK = ("one of each", "causal, groups", "window")
+
+
+def setting(rng, batch, heads, kv_heads, queries, keys, size, dtype, options):
+    shapes = ((heads, queries), (kv_heads, keys), (kv_heads, keys), (heads, queries))
+    arrays = [rng.normal(size=(batch, count, n, size)).astype(dtype) for count, n in shapes]
+    i, j = np.arange(queries)[:, None] + keys - queries, np.arange(keys)[None, :]
+    left, right = (1 << 20 if side is None else side for side in options.get("window", (None, None)))
+    seen = (j >= i - left) & (j <= i + (0 if options.get("causal") else right))
+    return arrays, seen, options.get("scale", size**-0.5)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else MATRIX) for name in CASES])
+def test_gradients(device, rng, name):
+    options = CASES[name][-1]
+    (q, k, v, grad), seen, scale = setting(rng, *CASES[name])
+    given = [device.array(x) for x in (q, k, v)]
+    out, lse = attention(*given, return_lse=True, **options)
+    lse_grad = rng.normal(size=lse.shape).astype(np.float32) if name in ("causal, groups", "long, 128") else None
+    extra = {} if lse_grad is None else {"lse_grad": device.array(lse_grad)}
+    found = attention_backward(device.array(grad), *given, out, lse, **options, **extra)
+    wanted = gradients(grad, q, k, v, seen, scale, 0.0 if lse_grad is None else np.where(seen.any(-1), lse_grad, 0))
+    step = 2**-10 if q.dtype == np.float16 else 2**-7
+    for mine, want, like in zip(found, wanted, (q, k, v), strict=True):
+        got = device.numpy(mine)
+        assert got.dtype == like.dtype and got.shape == like.shape
+        # Weights and their gradients are rounded to 16 bits before they are added up, and so is delta's O.
+        wide = got.astype(np.float64)
+        if seen.size == 1:
+            np.testing.assert_allclose(wide, want, atol=8 * step)
+            continue
+        assert np.sqrt(np.mean((wide - want) ** 2)) <= step * np.sqrt(np.mean(want**2))
+        assert np.abs(wide - want).max() <= 2 * step * np.abs(want).max()
+
+
+def test_strides_and_groups_of_one_array(device, rng):
+    """Parts of one array, and a gradient with heads of a position side by side."""
+    packed = rng.normal(size=(1, 40, 3, 2, 64)).astype(np.float16)
+    given = device.array(packed)
+    q, k, v = (given[:, :, i].swapaxes(1, 2) for i in range(3))
+    out, lse = attention(q, k, v, return_lse=True)
+    found = attention_backward(out, q, k, v, out, lse)
+    host = [packed[:, :, i].swapaxes(1, 2) for i in range(3)]
+    wanted = gradients(np.array(device.numpy(out)), *host, np.ones((40, 40), bool), 1 / 8)
+    for mine, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(device.numpy(mine).astype(np.float64), want, atol=6e-3 * np.abs(want).max())
+
+
+def test_without_keys_gradients_are_zero(device):
+    q, k = device.zeros((1, 2, 5, 64), np.float16), device.zeros((1, 1, 0, 64), np.float16)
+    out, lse = attention(q, k, k, return_lse=True)
+    dq, dk, _ = attention_backward(device.array(np.ones((1, 2, 5, 64), np.float16)), q, k, k, out, lse)
+    assert (device.numpy(dq) == 0).all() and dk.shape == (1, 1, 0, 64)
+
+
+def test_mistakes():
+    q, wide = np.zeros((1, 2, 5, 64), np.float16), np.zeros((1, 2, 5, 256), np.float16)
+    lse = np.zeros((1, 2, 5), np.float32)
+    for code, call in {
+        "attention-backward-size": lambda: attention_backward(wide, wide, wide, wide, wide, lse),
+        "attention-out": lambda: attention_backward(q[:, :1], q, q, q, q, lse),
+        "attention-option": lambda: attention_backward(q, q, q, q, q, lse[..., :1]),
+    }.items():
+        with pytest.raises(LaunchError) as error:
+            call()
+        assert error.value.code == code
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=MATRIX), True])
+@pytest.mark.parametrize("size", [pytest.param(64, marks=MATRIX), 128])
+def test_machine_code(monkeypatch, size, causal):
+    """No MMA waits for the one before, and the products that follow from weights are issued while others run."""
+    kernels = {}
+
+    class Compiled:
+        def __init__(self, name):
+            self.name = name
+
+        def __getitem__(self, _):
+            return lambda *args, stream, **options: kernels.update(
+                {self.name: getattr(device_code, self.name).warmup(*args, **options)}
+            )
+
+    for name in ("prepare", "attend_backward", "convert"):
+        monkeypatch.setattr(attend_backward, name, Compiled(name))
+    q, lse = np.zeros((1, 2, 512, size), np.float16), np.zeros((1, 2, 512), np.float32)
+    attention_backward(q, q, q, q, q, lse, causal=causal)
+    for kernel in kernels.values():
+        made = kernel.front.machine_code
+        assert re.findall(r"C75\d\d", made.log) == []
+        # Addresses, and numbers of the share: at head size 64 scores and their gradients take 128 registers.
+        assert made.stack <= (32 if (size, causal) == (64, True) else 0)
+    sass = kernels["attend_backward"].asm["sass"]
+    waits = re.findall(r"HGMMA|WARPGROUP\.DEPBAR\.LE gsb0, 0x\d|MUFU\.EX2", sass)
+    # Of each consumer's loop: scores, then dP, which is in flight while exponentials are computed.
+    assert waits.count("WARPGROUP.DEPBAR.LE gsb0, 0x1") == 2 and waits.count("WARPGROUP.DEPBAR.LE gsb0, 0x0") == 4
+    first = waits.index("WARPGROUP.DEPBAR.LE gsb0, 0x1")
+    exponentials = 64 if size == 64 else 32
+    assert waits[first + 1 : first + 2 + exponentials] == ["MUFU.EX2"] * exponentials + [
+        "WARPGROUP.DEPBAR.LE gsb0, 0x0"
+    ]

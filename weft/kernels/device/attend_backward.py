@@ -1,0 +1,310 @@
+"""Gradients of attention on Hopper: a producer warp, and two consumer warpgroups with 64 keys each.
+
+A program has 128 keys of one head, and visits the blocks of queries that see one of them, of all query heads that share the
+head. Scores are computed transposed, keys by queries, so that weights and their gradients are in registers the left operands of
+the products for the gradients of values and keys, which stay in registers to the end:
+
+    S = K Q^T, dP = V dO^T        P = exp2(S - lse), dS = P (dP - delta)
+    dV += P dO, dK += dS Q        dQ += dS^T K
+
+For dQ the consumers exchange dS through shared memory, each computes 64 x 64 elements of the product, and TMA adds them to
+float32 in global memory. `delta` is the sum of O dO over a row; `prepare` computes it before, and `convert` rounds dQ after.
+"""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+from weft.kernels.attend_backward_plan import BackwardPlan
+from weft.kernels.device.attend_parts import along, by_axes, columns, lanes, rows_by_lane, whole_of
+from weft.kernels.device.rings import barriers_of
+from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+
+ROWS = 64
+"""Rows of a program of `prepare` and `convert`."""
+HALF = 64
+"""Keys of a consumer."""
+
+
+@jit(do_not_specialize=["heads", "queries", "padded"])
+def prepare(
+    out: gl.tensor, grad: gl.tensor, lse: gl.tensor, lse_grad: gl.tensor | None, scaled: gl.tensor, delta: gl.tensor,
+    total: gl.tensor, o_batch: int, o_head: int, o_row: int, g_batch: int, g_head: int, g_row: int, heads: int, queries: int,
+    padded: int, size: gl.constexpr[int],
+) -> None:  # fmt: skip
+    """`delta` and the logarithms in base 2, `scaled`, of rows padded to whole blocks; and dQ, `total`, set to zero.
+
+    Rows without keys, and those behind the last one, get infinite logarithms, so that their weights are 0."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    rows: gl.constexpr = gl.SliceLayout(1, layout)
+    head = gl.program_id(1)
+    row = gl.program_id(0) * ROWS + gl.arange(0, ROWS, rows)
+    inside = row < queries
+    delta_of_row = gl.zeros([ROWS], gl.float32, rows)
+    for piece in gl.static_range(size // 64):
+        column = piece * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))
+        at = (gl.cast(row, gl.int64) * o_row)[:, None] + column[None, :]
+        other = (gl.cast(row, gl.int64) * g_row)[:, None] + column[None, :]
+        batch, member = gl.cast(head // heads, gl.int64), gl.cast(head % heads, gl.int64)
+        o = gl.load(out + (batch * o_batch + member * o_head) + at, mask=inside[:, None], other=0)
+        g = gl.load(grad + (batch * g_batch + member * g_head) + other, mask=inside[:, None], other=0)
+        delta_of_row += gl.sum(o.to(gl.float32) * g.to(gl.float32), axis=1)
+        start = total + (gl.cast(head, gl.int64) * padded) * size
+        gl.store(
+            start + (gl.cast(row, gl.int64) * size)[:, None] + column[None, :], gl.zeros([ROWS, 64], gl.float32, layout)
+        )
+    first = gl.cast(head, gl.int64)
+    logarithm = gl.load(lse + first * queries + row, mask=inside, other=-float("inf"))
+    if lse_grad is not None:
+        delta_of_row -= gl.load(lse_grad + first * queries + row, mask=inside, other=0)
+    logarithm = gl.where(logarithm == -float("inf"), float("inf"), logarithm * 1.4426950408889634)
+    gl.store(scaled + first * padded + row, logarithm)
+    gl.store(delta + first * padded + row, delta_of_row)
+
+
+@jit(do_not_specialize=["heads", "queries", "padded", "scale"])
+def convert(
+    total: gl.tensor, grad: gl.tensor, batch_stride: int, head_stride: int, row_stride: int, heads: int, queries: int,
+    padded: int, scale: float, size: gl.constexpr[int],
+) -> None:  # fmt: skip
+    """The gradient of queries: the sums in float32 times the scale, rounded."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    head = gl.program_id(1)
+    row = gl.program_id(0) * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+    inside = (row < queries)[:, None]
+    start = grad + gl.cast(head // heads, gl.int64) * batch_stride + gl.cast(head % heads, gl.int64) * head_stride
+    for piece in gl.static_range(size // 64):
+        column = piece * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))
+        at = (gl.cast(head, gl.int64) * padded + row)[:, None] * size + column[None, :]
+        x = gl.load(total + at, mask=inside, other=0) * scale
+        gl.store(
+            start + (gl.cast(row, gl.int64) * row_stride)[:, None] + column[None, :],
+            x.to(grad.dtype.element_ty),
+            mask=inside,
+        )
+
+
+@gl.aggregate
+class Share:
+    """A program's share of the work: its keys from `key` on, the head of keys and values in the batch, the query heads that
+    share it, and the blocks of queries from `first` to `first` + `blocks` - 1 that see one of the keys."""
+
+    batch: gl.tensor
+    head: gl.tensor
+    members: gl.tensor
+    key: gl.tensor
+    queries: gl.tensor
+    keys: gl.tensor
+    padded: gl.tensor
+    first: gl.tensor
+    blocks: gl.tensor
+    left: gl.tensor
+    right: gl.tensor
+    plan: gl.constexpr
+
+    @jit
+    def following(self, member, query):
+        """Query head within the group, and first query, of the block behind this one."""
+        query += self.plan.block_m
+        last = query == (self.first + self.blocks) * self.plan.block_m
+        return member + last.to(gl.int32), gl.where(last, self.first * self.plan.block_m, query)
+
+    @jit
+    def line(self, member):
+        """The number of a query head within the batch."""
+        heads = gl.num_programs(1) * self.members
+        return self.batch * heads + self.head * self.members + member
+
+
+@jit
+def share_of(members, queries, keys, padded, left, right, plan: gl.constexpr):
+    """The program's share. With a causal mask the first keys are seen by most queries, and are those of the first programs."""
+    key, offset = gl.program_id(2) * plan.block_n, keys - queries
+    low, high = 0, queries
+    if plan.right:
+        low = gl.minimum(gl.maximum(key - offset - right, 0), queries)
+    if plan.left:
+        last = gl.minimum(key + plan.block_n, keys) - 1
+        high = gl.maximum(gl.minimum(last - offset + left + 1, queries), low)
+    first = low // plan.block_m
+    blocks = gl.where(high > low, gl.cdiv(high, plan.block_m) - first, 0)
+    return Share(
+        gl.program_id(0), gl.program_id(1), members, key, queries, keys, padded, first, blocks, left, right, plan
+    )
+
+
+@gl.aggregate
+class Memory:
+    """Shared memory: keys and values, a ring of queries with their gradients of results and statistics, gradients of scores
+    (two buffers), pieces of dQ on their way to global memory, and barriers."""
+
+    k: gl.shared_memory_descriptor
+    v: gl.shared_memory_descriptor
+    q: gl.shared_memory_descriptor
+    g: gl.shared_memory_descriptor
+    scaled: gl.shared_memory_descriptor
+    delta: gl.shared_memory_descriptor
+    scores: gl.shared_memory_descriptor
+    pieces: gl.shared_memory_descriptor
+    kv_ready: gl.shared_memory_descriptor
+    ready: gl.shared_memory_descriptor
+    free: gl.shared_memory_descriptor
+    exchanged: gl.shared_memory_descriptor
+    plan: gl.constexpr
+
+    @staticmethod
+    @jit
+    def make(plan: gl.constexpr):
+        """Everything free."""
+        keys: gl.constexpr = [HALF, plan.size]
+        queries: gl.constexpr = [plan.block_m, plan.size]
+        stages: gl.constexpr = plan.stages
+        return Memory(
+            gl.allocate_shared_memory(plan.dtype, [2, *keys], plan.layout(keys)),
+            gl.allocate_shared_memory(plan.dtype, [2, *keys], plan.layout(keys)),
+            gl.allocate_shared_memory(plan.dtype, [stages, *queries], plan.layout(queries)),
+            gl.allocate_shared_memory(plan.dtype, [stages, *queries], plan.layout(queries)),
+            gl.allocate_shared_memory(gl.float32, [stages, 1, plan.block_m], plan.vector_layout),
+            gl.allocate_shared_memory(gl.float32, [stages, 1, plan.block_m], plan.vector_layout),
+            gl.allocate_shared_memory(plan.dtype, [4, HALF, plan.block_m], plan.layout([HALF, plan.block_m])),
+            gl.allocate_shared_memory(gl.float32, [2, HALF, HALF], plan.piece_layout),
+            barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(1, 2), plan,
+        )  # fmt: skip
+
+
+@jit
+def produce(memory, q, k, v, g, scaled, delta, share):
+    """Load the program's keys and values, and all blocks of queries that see them."""
+    plan: gl.constexpr = memory.plan
+    bar = memory.kv_ready.index(0)
+    mbarrier.expect(bar, 4 * k.block_type.nbytes)
+    for half in gl.static_range(2):
+        at = [share.batch, share.head, share.key + half * HALF, 0]
+        tma.async_load(k, at, bar, memory.k.index(half).reshape(k.block_type.shape))
+        tma.async_load(v, at, bar, memory.v.index(half).reshape(k.block_type.shape))
+    member, query = 0, share.first * plan.block_m
+    for i in range(share.members * share.blocks):
+        slot, at = i % plan.stages, [share.batch, share.head * share.members + member, query, 0]
+        mbarrier.wait(memory.free.index(slot), (i // plan.stages & 1) ^ 1)
+        bar = memory.ready.index(slot)
+        mbarrier.expect(bar, 2 * (q.block_type.nbytes + scaled.block_type.nbytes))
+        tma.async_load(q, at, bar, memory.q.index(slot).reshape(q.block_type.shape))
+        tma.async_load(g, at, bar, memory.g.index(slot).reshape(q.block_type.shape))
+        tma.async_load(scaled, [share.line(member), query], bar, memory.scaled.index(slot))
+        tma.async_load(delta, [share.line(member), query], bar, memory.delta.index(slot))
+        member, query = share.following(member, query)
+
+
+@jit
+def consume(which: gl.constexpr, memory, total, dk, dv, share, factor, scale):
+    """A consumer: the gradients of its 64 keys and values, and a part of those of queries."""
+    plan: gl.constexpr = memory.plan
+    sums: gl.constexpr = plan.registers_of(plan.size)
+    operand: gl.constexpr = gl.DotOperandLayout(0, sums, 2)
+    vector: gl.constexpr = gl.SliceLayout(0, plan.s_registers)
+    grad_k, grad_v = gl.zeros([HALF, plan.size], gl.float32, sums), gl.zeros([HALF, plan.size], gl.float32, sums)
+    zeros = gl.zeros([HALF, plan.block_m], gl.float32, plan.s_registers)
+    none = gl.zeros([HALF, 64], gl.float32, plan.registers_of(64))
+    k, v = memory.k.index(which), memory.v.index(which)
+    mbarrier.wait(memory.kv_ready.index(0), 0)
+    member, query = 0, share.first * plan.block_m
+    for i in range(share.members * share.blocks):
+        slot = i % plan.stages
+        mbarrier.wait(memory.ready.index(slot), i // plan.stages & 1)
+        q, g = memory.q.index(slot), memory.g.index(slot)
+        s = warpgroup_mma(k, q.permute([1, 0]), zeros, use_acc=False, is_async=True)
+        dp = warpgroup_mma(v, g.permute([1, 0]), zeros, use_acc=False, is_async=True)
+        s = warpgroup_mma_wait(1, s)
+        # Behind the wait: with 128 queries a block there are no registers for it before.
+        scaled = memory.scaled.index(slot).reshape([plan.block_m]).load(vector)
+        p = gl.exp2(s * factor - scaled[None, :])
+        if mask_needed(share, which, query):
+            p = seen(p, share, which, query)
+        dp = warpgroup_mma_wait(0, dp)
+        grad_v = warpgroup_mma(gl.convert_layout(p.to(plan.dtype), operand), g, grad_v, is_async=True)
+        delta = memory.delta.index(slot).reshape([plan.block_m]).load(vector)
+        ds = (p * (dp - delta[None, :])).to(plan.dtype)
+        memory.scores.index((i & 1) * 2 + which).store(ds)
+        fence_async_shared()
+        mbarrier.arrive(memory.exchanged.index(0), count=1)
+        grad_k = warpgroup_mma(gl.convert_layout(ds, operand), q, grad_k, is_async=True)
+        mbarrier.wait(memory.exchanged.index(0), i & 1)
+        dq = part_of_queries(memory, which, i, 0, none)
+        dq = part_of_queries(memory, which, i, 1, dq)
+        grad_v, grad_k, dq = warpgroup_mma_wait(0, (grad_v, grad_k, dq))
+        mbarrier.arrive(memory.free.index(slot), count=1)
+        piece = memory.pieces.index(which)
+        tma.store_wait(0)
+        piece.store(dq)
+        fence_async_shared()
+        row = share.line(member) * share.padded + query
+        if plan.size == 64:
+            tma.async_atomic_add(total, [row + which * HALF, 0], piece)
+        else:
+            tma.async_atomic_add(total, [row, which * HALF], piece)
+        member, query = share.following(member, query)
+    # The other consumer may still read keys; values are read by their own only.
+    mbarrier.arrive(memory.exchanged.index(0), count=1)
+    v.store(grad_v.to(plan.dtype))
+    mbarrier.wait(memory.exchanged.index(0), share.members * share.blocks & 1)
+    k.store((grad_k * scale).to(plan.dtype))
+    fence_async_shared()
+    at = [share.batch, share.head, share.key + which * HALF, 0]
+    tma.async_store(dv, at, v.reshape([1, 1, HALF, plan.size]))
+    tma.async_store(dk, at, k.reshape([1, 1, HALF, plan.size]))
+    tma.store_wait(0)
+
+
+@jit
+def part_of_queries(memory, which: gl.constexpr, i, half: gl.constexpr, dq):
+    """Issue the product for a consumer's part of the gradient of queries, with half of the keys. Parts are of 64 queries, or of
+    64 columns."""
+    scores, k = memory.scores.index((i & 1) * 2 + half), memory.k.index(half)
+    if memory.plan.size == HALF:
+        scores = scores.slice(which * HALF, HALF, dim=1)
+    else:
+        k = k.slice(which * HALF, HALF, dim=1)
+    return warpgroup_mma(scores.permute([1, 0]), k, dq, use_acc=half > 0, is_async=True)
+
+
+@jit
+def mask_needed(share, which: gl.constexpr, query):
+    """Whether a query of the block does not see one of the consumer's keys."""
+    key, position = share.key + which * HALF, query + share.keys - share.queries
+    needed = key + HALF > share.keys
+    if share.plan.right:
+        needed = needed | (key + HALF - 1 > position + share.right)
+    if share.plan.left:
+        needed = needed | (key < position + share.plan.block_m - 1 - share.left)
+    return needed
+
+
+@jit
+def seen(p, share, which: gl.constexpr, query):
+    """Weights of keys by queries, 0 where the query does not see the key."""
+    plan: gl.constexpr = share.plan
+    split = by_axes(p, plan)
+    lane, column = lanes(split.layout, plan), columns(split.layout, plan)
+    key = (share.key + which * HALF + gl.arange(0, HALF, rows_by_lane(split.layout)))[:, None]
+    # From the block's first query on, the number of the first query at whose position the key is.
+    there = key - (query + share.keys - share.queries)
+    keep = (key < share.keys)[:, None, :, None]
+    if plan.right:
+        keep = keep & (column >= along(there - share.right - lane))
+    if plan.left:
+        keep = keep & (column <= along(there + share.left - lane))
+    return whole_of(gl.where(keep, split, 0.0), plan)
+
+
+@jit(fast_math=["exp2"], do_not_specialize=["members", "queries", "keys", "padded", "left", "right", "factor", "scale"])
+def attend_backward(
+    q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, g: tma.tensor_descriptor,
+    scaled: tma.tensor_descriptor, delta: tma.tensor_descriptor, total: tma.tensor_descriptor, dk: tma.tensor_descriptor,
+    dv: tma.tensor_descriptor, factor: float, scale: float, members: int, queries: int, keys: int, padded: int, left: int,
+    right: int, plan: gl.constexpr[BackwardPlan],
+) -> None:  # fmt: skip
+    """Gradients of attention; see the module. `factor` is the scale times the binary logarithm of e."""
+    memory = Memory.make(plan)
+    share = share_of(members, queries, keys, padded, left, right, plan)
+    work = [(consume, (which, memory, total, dk, dv, share, factor, scale)) for which in range(2)]
+    gl.warp_specialize([*work, (produce, (memory, q, k, v, g, scaled, delta, share))], [4, 1], [240, 24])
