@@ -264,6 +264,7 @@ class Stages:
             tuple(name for name in own if name not in taken),
             self.lowered.attrs.warps_of_block - self.lowered.attrs.num_warps,
             self.lowered.attrs.workspace_bytes,
+            int(any(op.attrs.get("patience") for op in walk(self.lowered.body))),
         )
 
 

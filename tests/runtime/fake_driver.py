@@ -309,12 +309,13 @@ class FakeCompiler:
     dynamic_shared: int = 0
     unused: tuple[str, ...] = ()
     workspace: int = 0
+    waits: int = 0
 
     def compile_kernel(self, request: Any) -> CompiledKernel:
         self.requests.append(request)
         binary = Binary(
             b"machine code", n_regs=32, n_spills=0, dynamic_shared=self.dynamic_shared, unused=self.unused,
-            workspace=self.workspace,
+            workspace=self.workspace, waits=self.waits,
         )  # fmt: skip
         stages = {"ir": lambda: "func"}
         return CompiledKernel(request, name=request.fn.__name__, stages=stages, binary=lambda: binary, reads=self.reads)

@@ -25,6 +25,10 @@ class Group(Protocol):
         """The address `skip` bytes after the start of a symmetric tensor, on each rank."""
         ...
 
+    def agree(self, what: str, value: str) -> None:
+        """Compare a value with that of all ranks, once. Raises LaunchError: ranks-different, ranks-silent."""
+        ...
+
     def pads(self) -> Sequence[Any]:
         """The address of the signal pad of each rank."""
         ...

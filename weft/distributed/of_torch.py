@@ -8,11 +8,13 @@ own: one per group and device, zeroed once, before the first kernel. What PyTorc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from weft.distributed.agreement import SECONDS, agree
 from weft.errors import distributed as errors
 from weft.errors import fail
 from weft.locks import Lock
@@ -20,6 +22,10 @@ from weft.views.symmetric import pad_words
 
 _pads: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
 """By group and device: the pad of this rank, which must stay allocated, and the addresses of all."""
+_agreed: set[tuple[str, str, str]] = set()
+"""What need not be compared again: groups, questions and answers."""
+_asked: Counter[str] = Counter()
+"""By group, the number of questions. It is the same on all ranks, which ask in the same order."""
 _lock = Lock()
 
 
@@ -44,6 +50,14 @@ class TorchGroup:
                 _pads[key] = _allocated(self.name, self.size, self.device)
             return _pads[key][1]
 
+    def agree(self, what: str, value: str) -> None:
+        """Compare a value with that of all ranks of the group, unless this has been done, or a graph is being captured. Raises
+        LaunchError: ranks-different, ranks-silent."""
+        if (self.name, what, value) in _agreed or _module("torch").cuda.is_current_stream_capturing():
+            return
+        compare(self.name, self.rank, self.size, what, value)
+        _agreed.add((self.name, what, value))
+
     def multicast(self, owner: Any, skip: int) -> int:
         """The multicast address of the same place; 0 if there is none."""
         handle = _handle(owner, self.name)
@@ -55,16 +69,28 @@ def group_of(owner: Any, group: Any) -> TorchGroup:
     """The group of a symmetric tensor: a process group, its name, or None for all ranks. Collective at the first call for a
     tensor. Raises LaunchError (ranks-plain-tensor)."""
     name = _name(group)
+    resolve = _module(_C10D)._resolve_process_group  # noqa: SLF001 - groups are known to symmetric memory by name
+    process_group = resolve(name)
+    shape = f"{owner.dtype} {tuple(owner.shape)}"
+    compare(name, process_group.rank(), process_group.size(), "their symmetric tensor", shape)
     handle = _handle(owner, name)
     return TorchGroup(int(handle.rank), int(handle.world_size), name, owner.device)
 
 
 _SYMMETRIC = "torch.distributed._symmetric_memory"
+_C10D = "torch.distributed.distributed_c10d"
 
 
 def _module(name: str) -> Any:
     """A module of PyTorch, which the tensor comes from, so that it is installed."""
     return import_module(name)
+
+
+def compare(name: str, rank: int, size: int, what: str, value: str, seconds: float = SECONDS) -> None:
+    """Compare a value with that of all ranks, through the store of the default process group."""
+    _asked[name] += 1
+    store = _module(_C10D)._get_default_store()  # noqa: SLF001 - PyTorch's own packages take it so, too
+    agree(store, what, value, rank=rank, size=size, key=f"{name}/{_asked[name]}", seconds=seconds)
 
 
 def _name(group: Any) -> str:

@@ -53,6 +53,9 @@ class Simulated:
             _moved(own, arrays[self.rank], each, skip, f".peer({rank})") for rank, each in enumerate(arrays)
         ]  # fmt: skip
 
+    def agree(self, what: str, value: str) -> None:
+        """Nothing to compare: allocations have been, and a launch on other ranks is one of this process."""
+
     def pads(self) -> Sequence[HostBuffer]:
         """The signal pads."""
         found: list[HostBuffer] = []

@@ -8,6 +8,7 @@ GPUs, and of `weft.distributed.simulated` for host arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from weft.distributed.group import Group
@@ -64,6 +65,11 @@ class Symmetric:
     def world_size(self) -> int:
         """The number of ranks."""
         return self.group.size
+
+    def __weft_agree__(self, kernel: str, code: bytes) -> None:
+        """Before the first launch of a compiled kernel: compare it with that of the other ranks. Raises LaunchError
+        (ranks-different, ranks-silent)."""
+        self.group.agree(f"the machine code of kernel {kernel}", sha256(code).hexdigest()[:16])
 
     def __weft_view__(self) -> SymmetricArgument:
         """The description for a launch."""

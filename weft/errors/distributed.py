@@ -68,6 +68,12 @@ DIFFERENT = row(
     "the ranks disagree in {what}: {one}; {other}",
     "make the same calls with the same shapes, dtypes and options on every rank",
 )
+SILENT = row(
+    "ranks-silent",
+    LaunchError,
+    "rank {ranks} has said nothing of {what} to rank {own} for {seconds:g} s: it has died, hangs, or makes other calls",
+    "look at the output of that rank; all ranks make the same calls in the same order",
+)
 OPTION = row(
     "ranks-option",
     LaunchError,

@@ -80,7 +80,8 @@ class Binary:
     the names of `weft.runtime.descriptor.parts` and `weft.runtime.views.names`, for which the code has no parameters.
     `worker_warps` is the number of warps of worker partitions in a block, besides `num_warps` (see `warp_specialize`).
     `workspace` is the global memory in bytes that each block needs while it runs; if nonzero, the code has a last parameter
-    with the address of the workspace of all blocks.
+    with the address of the workspace of all blocks. `waits` is 1 if programs wait for signals of other ranks, so that all
+    programs of a launch must fit on the GPU at once.
     """
 
     cubin: bytes
@@ -91,6 +92,7 @@ class Binary:
     unused: tuple[str, ...] = ()
     worker_warps: int = 0
     workspace: int = 0
+    waits: int = 0
 
 
 TextStage = Literal["ir", "lowered", "cuda", "ptx", "sass", "sync", "order"]

@@ -20,7 +20,7 @@ from math import prod
 from typing import Any
 
 from weft.errors import fail
-from weft.errors.launch import ARGUMENT_RANGE, CLUSTER_SIZE
+from weft.errors.launch import ARGUMENT_RANGE, CLUSTER_SIZE, PROGRAMS_WAIT
 from weft.locks import lazy
 from weft.runtime import driver, streams, views
 from weft.runtime.compiled import CompiledKernel
@@ -116,8 +116,8 @@ class Launcher:
     """Launches `compiled` on the device `ordinal` with values of `kinds`, by either of two functions that do the same.
 
     `first` is for a kernel that may be launched once. `run` takes a third of its time, but 0.2 ms to generate. Both raise
-    LaunchError (launch-argument-range), OutOfResources (launch-registers, launch-cluster-size) and DeviceError
-    (device-driver-error).
+    LaunchError (launch-argument-range, launch-programs-wait), OutOfResources (launch-registers, launch-cluster-size) and
+    DeviceError (device-driver-error).
     """
 
     def __init__(
@@ -187,11 +187,23 @@ class Launcher:
         """A new launch configuration, which is kept."""
         if len(self._configs) >= _CONFIGS_KEPT:
             self._configs.clear()
+        if self._compiled.binary.waits:
+            self._check_room(grid)
         config = configuration(self._compiled, grid, raw)
         if self._compiled.num_ctas > 1 and not driver.active_clusters(self._loaded, config):
             raise _unplaceable(self._compiled, self._loaded)
         self._configs[grid, raw] = config
         return config
+
+    def _check_room(self, grid: Grid) -> None:
+        """Raises LaunchError (launch-programs-wait) if not all programs fit on the GPU at once."""
+        compiled, loaded = self._compiled, self._loaded
+        blocks = (
+            driver.occupancy(loaded, compiled.threads, compiled.binary.dynamic_shared) * loaded.device.multiprocessors
+        )
+        resident, programs = blocks // compiled.num_ctas, prod(grid)
+        if programs > resident:
+            raise fail(PROGRAMS_WAIT, name=compiled.name, programs=programs, resident=resident)
 
     def _failed(self, status: Any, config: Any, table: int) -> None:
         _again(self._compiled, self._loaded, status, (config, self._loaded.function, table, 0))

@@ -1,0 +1,106 @@
+"""Groups of PyTorch's symmetric memory, of which a fake takes the place: addresses, the pad, and what is compared."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from weft.distributed import of_torch
+from weft.errors import LaunchError
+from weft.views.symmetric import pad_words
+
+STARTS = {"tensor": [1 << 20, 2 << 20, 3 << 20], "pad": [4 << 20, 5 << 20, 6 << 20]}
+
+
+class Tensor:
+    """A tensor of the fake: rank 1's, some bytes behind the start of its pool."""
+
+    device, dtype, shape = SimpleNamespace(type="cuda"), "torch.float32", (8,)
+
+    def __init__(self, pool: str, skip: int) -> None:
+        self.pool, self.skip = pool, skip
+
+    def data_ptr(self) -> int:
+        return STARTS[self.pool][1] + self.skip
+
+    def zero_(self) -> None:
+        """The pad is zeroed."""
+
+
+class Fake:
+    """PyTorch, as far as `of_torch` knows it."""
+
+    int32 = "int32"
+    group = SimpleNamespace(WORLD=SimpleNamespace(group_name="0"))
+    cuda = SimpleNamespace(is_current_stream_capturing=lambda: False)
+
+    def __init__(self) -> None:
+        self.pads: list[int] = []
+        self.barriers = 0
+        self.keys: dict[str, str] = {}
+
+    def empty(self, words: int, dtype: Any, device: Any) -> Tensor:
+        self.pads.append(words)
+        return Tensor("pad", 0)
+
+    def rendezvous(self, tensor: Tensor, name: str) -> Any:
+        if not isinstance(tensor, Tensor) or name != "0":
+            raise RuntimeError("not symmetric")
+        return SimpleNamespace(
+            rank=1, world_size=3, buffer_ptrs=STARTS[tensor.pool], multicast_ptr=9 << 20, barrier=self.barrier
+        )
+
+    def barrier(self) -> None:
+        self.barriers += 1
+
+    def _resolve_process_group(self, name: str) -> Any:
+        return SimpleNamespace(rank=lambda: 1, size=lambda: 3)
+
+    def _get_default_store(self) -> Any:
+        def put(key: str, value: str) -> None:
+            for rank in range(3):
+                self.keys[f"{key.rpartition('/')[0]}/{rank}"] = value
+
+        return SimpleNamespace(set=put, get=lambda key: self.keys[key].encode(), check=lambda keys: True)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    made = Fake()
+    monkeypatch.setattr(of_torch, "_module", lambda name: made)
+    monkeypatch.setattr(of_torch, "_pads", {})
+    monkeypatch.setattr(of_torch, "_agreed", set())
+    return made
+
+
+def test_addresses_on_all_ranks(fake: Fake):
+    tensor = Tensor("tensor", 512)
+    group = of_torch.group_of(tensor, None)
+    assert (group.rank, group.size) == (1, 3)
+    assert group.peers(tensor, 0) == tuple(start + 512 for start in STARTS["tensor"])
+    assert group.peers(tensor, 64)[2] == (3 << 20) + 576
+    assert group.multicast(tensor, 0) == (9 << 20) + 512
+
+
+def test_the_pad_is_made_once(fake: Fake):
+    group = of_torch.group_of(Tensor("tensor", 0), None)
+    assert group.pads() == group.pads() == tuple(STARTS["pad"])
+    assert fake.pads == [pad_words(3)]
+    assert fake.barriers == 1
+
+
+def test_shapes_and_kernels_are_compared(fake: Fake):
+    group = of_torch.group_of(Tensor("tensor", 0), None)
+    group.agree("the machine code of kernel f", "1234")
+    before = len(fake.keys)
+    group.agree("the machine code of kernel f", "1234")
+    assert len(fake.keys) == before
+    assert {"torch.float32 (8,)", "1234"} == set(fake.keys.values())
+
+
+def test_a_tensor_that_is_not_symmetric(fake: Fake):
+    with pytest.raises(LaunchError, match="not symmetric") as found:
+        of_torch.group_of(SimpleNamespace(device=None, dtype="x", shape=()), "0")
+    assert found.value.code == "ranks-plain-tensor"
