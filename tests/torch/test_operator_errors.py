@@ -191,6 +191,7 @@ def test_a_backward_function_of_an_operator_that_writes(torch, accumulate):
     assert "errors::accumulate writes to total" in refused(
         "operator-mutates-backward", accumulate.register_autograd, lambda ctx, grad: grad
     )
+    refused("operator-mutates-backward", accumulate.register_differentiable, lambda x, total: None)
 
 
 def test_no_gradient_for_scales(torch):

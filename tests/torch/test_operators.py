@@ -249,6 +249,22 @@ def test_gradients_of_each_sample(torch):
     torch.testing.assert_close(got, want, atol=0.02, rtol=0.02)
 
 
+def test_another_function_where_a_gradient_is_wanted(torch, differentiable):
+    @weft.torch.operator("user::twice")
+    def twice(x: Tensor) -> Tensor:
+        return x + x
+
+    twice.register_differentiable(lambda x: differentiable(x, 2.0))
+    x = torch.ones(3, requires_grad=True)
+    assert twice(x).grad_fn.name().startswith("user_scale")
+    compiled = torch.compile(lambda x: twice(x).sum(), backend="aot_eager", fullgraph=True)
+    for run in (lambda x: twice(x).sum(), compiled):
+        assert torch.autograd.grad(run(x), x)[0].tolist() == [2] * 3
+    with torch.no_grad():
+        assert twice(x).tolist() == [2] * 3
+    torch.library.opcheck(twice.overload, (x,))
+
+
 def test_a_gradient_of_a_list(torch):
     @weft.torch.operator("user::sum_of")
     def sum_of(parts: list[Tensor]) -> Tensor:

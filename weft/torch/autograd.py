@@ -22,8 +22,8 @@ _CAST = ("float16", "bfloat16", "float32")
 def differentiable(overload: Any, info: Any, backends: Mapping[str, Kernel]) -> Kernel:
     """The autograd kernel of an operator that writes to none of its arguments.
 
-    `info` has `_backward_fn` and `_setup_context_fn`, as PyTorch's function has it that makes the differentiable call.
-    `backends` are the kernels of devices, by dispatch key."""
+    `info` has `_backward_fn` and `_setup_context_fn`, as PyTorch's function has it that makes the differentiable call, and
+    `_differentiable_fn`, a function to call instead or None. `backends` are the kernels of devices, by dispatch key."""
     import torch
 
     recorded = _recording(overload, info)
@@ -33,7 +33,8 @@ def differentiable(overload: Any, info: Any, backends: Mapping[str, Kernel]) -> 
 
     def kernel(keys: Any, *args: Any, **keywords: Any) -> Any:
         if enabled() and wanted(*args):
-            return recorded(keys, *args, **keywords)
+            instead: Kernel | None = info._differentiable_fn
+            return recorded(keys, *args, **keywords) if instead is None else instead(*args, **keywords)
         backend = direct(keys.raw_repr())
         return redispatch(keys & below, *args, **keywords) if backend is None else backend(*args, **keywords)
 

@@ -55,6 +55,7 @@ class Operator(Generic[P, R]):
             raise fail(errors.MUTATES, name=name, unknown=", ".join(sorted(unknown)), known=known)
         self._backward_fn: Callable[..., Any] = self._no_backward
         self._setup_context_fn: Callable[..., Any] | None = None
+        self._differentiable_fn: Callable[..., Any] | None = None
         self._fake: Callable[..., Any] = self._fake_of_host
         self.overload: Any = self._absent
         self._library: Any = None
@@ -100,6 +101,17 @@ class Operator(Generic[P, R]):
             raise fail(errors.MUTABLE_BACKWARD, name=self.name, written=", ".join(self.mutates_args))
         self._backward_fn = functools.wraps(backward)(_named(self.name, backward))
         self._setup_context_fn = setup_context
+
+    def register_differentiable(self, function: Callable[..., Any], /) -> Callable[..., Any]:
+        """Register a function that a call goes to instead where a gradient is wanted.
+
+        It computes the same by operators that have gradients, such as one that also returns what the backward function needs.
+        Raises LaunchError (operator-mutates-backward) for an operator that writes to its arguments.
+        """
+        if self.mutates_args:
+            raise fail(errors.MUTABLE_BACKWARD, name=self.name, written=", ".join(self.mutates_args))
+        self._differentiable_fn = function
+        return function
 
     def register_vmap(self, function: Callable[..., Any], /) -> Callable[..., Any]:
         """Register the rule of `torch.vmap`, as in `torch.library.register_vmap`.
