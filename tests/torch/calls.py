@@ -152,13 +152,14 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::rms_norm": rms_norm,
     "weft::layer_norm": layer_norm,
 }
-NO_GRADIENT = frozenset({"weft::attention", "weft::attention_lse", "weft::rms_factors"})
+NO_GRADIENT = frozenset({"weft::rms_factors"})
 """Operators that return tensors and have no backward function."""
 INTEGERS = "gives integers, which have no gradients: in test_integers.py"
 OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to run"
 ELSEWHERE = {
     "weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it",
     "weft::rms_norm_backward": OF_GRADIENTS,
+    "weft::attention_backward": OF_GRADIENTS,
     "weft::cross_entropy_backward": OF_GRADIENTS,
     "weft::swiglu_backward": OF_GRADIENTS,
     "weft::topk_gating_backward": OF_GRADIENTS,

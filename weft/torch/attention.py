@@ -1,4 +1,4 @@
-"""Attention as an operator: `attention`, and with the logarithms of its sums `attention_lse`."""
+"""Attention as an operator: `attention`, with the logarithms of its sums `attention_lse`, and its gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @operator("weft::attention")
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
-    """`weft.kernels.attention` as an operator; it has no gradient. Under `torch.autocast` all three take its type."""
+    """`weft.kernels.attention` as an operator. Under `torch.autocast` all three take its type.
+
+    Differentiable at head sizes 64 and 128. Gradients need the logarithms of sums, which this operator does not return: its
+    backward function computes them by another forward call. For training call `attention_lse`, which has them."""
     return kernels.attention(q, k, v, causal=causal, scale=scale)
 
 
@@ -21,8 +24,18 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: f
 def attention_lse(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`attention` with the logarithms of the sums of exponentials, float32 [batch, heads, queries]."""
+    """`attention` with the logarithms of the sums of exponentials, float32 [batch, heads, queries]. Both are differentiable, at
+    head sizes 64 and 128."""
     return kernels.attention(q, k, v, causal=causal, scale=scale, return_lse=True)
+
+
+@operator("weft::attention_backward")
+def attention_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, lse_grad: Tensor | None = None, *,
+    causal: bool = False, scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """`weft.kernels.attention_backward` as an operator."""
+    return kernels.attention_backward(grad, q, k, v, out, lse, causal=causal, scale=scale, lse_grad=lse_grad)
 
 
 @attention.register_fake
@@ -40,24 +53,64 @@ def _(q: Tensor, k: Tensor, v: Tensor, **keywords: Any) -> tuple[Tensor, Tensor]
     return attention(q, k, v, **keywords), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
+@attention_backward.register_fake
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **_keywords: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
+    ctx.save_for_backward(*inputs, *(output if isinstance(output, tuple) else ()))
+    ctx.keywords = keyword_only_inputs
+
+
+def _readable(grad: Tensor) -> Tensor:
+    """A gradient that TMA can read: sums and the like give one without strides."""
+    aligned = all(stride > 0 and stride % 8 == 0 for stride in grad.stride()[:-1])
+    return grad if aligned and grad.stride(-1) == 1 else grad.clone(memory_format=_contiguous())
+
+
+def _contiguous() -> Any:
+    import torch
+
+    return torch.contiguous_format
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    q, k, v = ctx.saved_tensors
+    out, lse = attention_lse(q, k, v, **ctx.keywords)
+    return attention_backward(_readable(grad), q, k, v, out, lse, **ctx.keywords)
+
+
+def _backward_of_both(ctx: Any, grad: Tensor, lse_grad: Tensor) -> tuple[Tensor, ...]:
+    q, k, v, out, lse = ctx.saved_tensors
+    return attention_backward(_readable(grad), q, k, v, out, lse, lse_grad.contiguous(), **ctx.keywords)
+
+
+attention.register_autograd(_backward, setup_context=_keep)
+attention_lse.register_autograd(_backward_of_both, setup_context=_keep)
+
+
 def _mapped(function: Operator[..., Any], several: bool) -> None:
     """The rule of `torch.vmap`: the mapped dimension and the batch are one batch."""
 
     @function.register_vmap
-    def _(info: Any, in_dims: tuple[Any, ...], *operands: Tensor, **keywords: Any) -> tuple[Any, Any]:
+    def _(info: Any, in_dims: tuple[Any, ...], *operands: Tensor | None, **keywords: Any) -> tuple[Any, Any]:
         size: int = info.batch_size
 
-        def flat(x: Tensor, dim: int | None) -> Tensor:
+        def flat(x: Tensor | None, dim: int | None) -> Tensor | None:
+            if x is None:
+                return None
             return (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
 
         result: Any = function(*map(flat, operands, in_dims), **keywords)
         if several:
-            return tuple(each.unflatten(0, (size, -1)) for each in result), (0, 0)
+            return tuple(each.unflatten(0, (size, -1)) for each in result), (0,) * len(result)
         return result.unflatten(0, (size, -1)), 0
 
 
 _mapped(attention, several=False)
 _mapped(attention_lse, several=True)
+_mapped(attention_backward, several=True)
 for _device in ("cpu", "cuda"):
     attention.register_autocast(_device)
     attention_lse.register_autocast(_device)
