@@ -11,6 +11,7 @@ HEADS = {
     "copy_1d": ["bits per access", "machine code"],
     "copy_2d": ["sectors per load", "useful bytes"],
     "copy_opposite": ["conversion"],
+    "all_reduce": ["meetings", "registers", "two-shot"],
     "row_sum": ["shuffles", "shared bytes"],
     "softmax": ["registers", "elements per thread"],
     "tma_copy": ["requests each way", "shared bytes"],
