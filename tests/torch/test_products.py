@@ -148,6 +148,21 @@ def test_no_gradient_of_a_fused_activation(torch, operands, keywords):
         assert weft.torch.matmul(a, b, **keywords).shape[0] == 17
 
 
+@pytest.mark.parametrize("shapes", [((3, 17, 40), (3, 40, 24)), ((2, 1, 17, 40), (3, 40, 24)), ((17, 40), (3, 40, 24))])
+def test_batches(torch, shapes):
+    a, b = (torch.randn(shape).requires_grad_() for shape in shapes)
+    got, want = weft.torch.matmul(a, b), a @ b
+    torch.testing.assert_close(got, want, atol=0.1, rtol=0.02)
+    weights = torch.randn_like(want)
+    ours, theirs = (torch.autograd.grad((x * weights).sum(), (a, b)) for x in (got, want))
+    torch.testing.assert_close(ours, theirs, atol=0.3, rtol=0.02)
+    meta = weft.torch.matmul(a.detach().to("meta"), b.detach().to("meta"))
+    assert (meta.shape, meta.dtype) == (want.shape, want.dtype)
+    out = torch.empty_like(want)
+    weft.torch.matmul_out(a.detach(), b.detach(), out)
+    torch.testing.assert_close(out, got.detach(), atol=0, rtol=0)
+
+
 def test_vmap_with_scales(torch):
     a, b, scale = torch.randn(3, 16, 32), torch.randn(32, 16), torch.rand(16)
     got = torch.vmap(lambda x: weft.torch.matmul(x, b, scale))(a)

@@ -55,7 +55,7 @@ def batch_of(a: Any, b: Any, out: Any) -> Batch:
         for x, axes in ((left, left_axes), (right, right_axes), (target, out_axes))
         if x is not None
     ]  # fmt: skip
-    axes = _broadcast(left_axes, right_axes)
+    axes = broadcast([extent for extent, _ in left_axes], [extent for extent, _ in right_axes])
     if target is not None:
         _check_out(target, out_axes, axes, left, right, [n for n, _ in left_axes], [n for n, _ in right_axes])
     else:
@@ -76,14 +76,13 @@ def part_of(value: Any, index: int, axes: int) -> Any:
     return value[index if value.shape[0] > 1 else 0]
 
 
-def _broadcast(left: Axes, right: Axes) -> tuple[int, ...]:
-    """Extents of all axes, counted from the last. Raises LaunchError (kernels-batch)."""
+def broadcast(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
+    """Extents of all batch axes of a and b, counted from the last. Raises LaunchError (kernels-batch)."""
     found: list[int] = []
     for place in range(1, max(len(left), len(right)) + 1):
-        one, other = (axes[-place][0] if place <= len(axes) else 1 for axes in (left, right))
+        one, other = (axes[-place] if place <= len(axes) else 1 for axes in (left, right))
         if one != other and 1 not in (one, other):
-            shown = [[n for n, _ in axes] for axes in (left, right)]
-            raise fail(errors.BATCH, a=shown[0], b=shown[1], axis=-place - 2, first=one, second=other)
+            raise fail(errors.BATCH, a=list(left), b=list(right), axis=-place - 2, first=one, second=other)
         found.append(other if one == 1 else one)
     return tuple(reversed(found))
 

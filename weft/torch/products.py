@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft import kernels
 from weft.errors import fail
 from weft.errors import operators as errors
+from weft.kernels.batches import broadcast
 from weft.kernels.checks import FLOAT_OUTPUTS, check_shapes, types_of_output
 from weft.runtime.dtypes import dtype_name
 from weft.torch.operators import operator
@@ -28,9 +29,10 @@ def matmul(
 ) -> Tensor:  # fmt: skip
     """`weft.kernels.matmul` as an operator: scales are tensors, and b of a gated product is one matrix [K, 2 N].
 
-    Differentiable in `a` and `b` of float16, bfloat16 and float32, in `bias` and in `residual`, without activation and
-    `out_scale`: gradients of operands are products of the same kind. Under `torch.autocast` both operands become its type, as
-    for `torch.matmul`. A function of one's own (`epilogue`) needs an operator of one's own.
+    `a` and `b` may be batches, whose axes broadcast. Differentiable in `a` and `b` of float16, bfloat16 and float32, in `bias`
+    and in `residual`, without activation and `out_scale`: gradients of operands are products of the same kind. Under
+    `torch.autocast` both operands become its type, as for `torch.matmul`. A function of one's own (`epilogue`) needs an
+    operator of one's own.
     """
     return kernels.matmul(
         a, b, scale_a=scale_a, scale_b=scale_b, bias=bias, residual=residual, out_scale=out_scale, activation=activation,
@@ -86,16 +88,18 @@ def matmul_scaled(
 def _(
     a: Tensor, b: Tensor, *_: Any, gated: bool = False, out_dtype: torch.dtype | None = None, **__: Any
 ) -> Tensor:  # fmt: skip
-    left, right = shaped("a", a), shaped("b", b)
+    left, right = shaped("a", a, not gated), shaped("b", b, not gated)
     check_shapes(left, right)
+    axes = broadcast(a.shape[:-2], b.shape[:-2])
     default = types_of_output(left, right)[0]
-    columns = b.shape[1] // 2 if gated else b.shape[1]
-    return _empty(a, columns, default if out_dtype is None else dtype_name(out_dtype))
+    columns = b.shape[-1] // 2 if gated else b.shape[-1]
+    return _empty(a, columns, default if out_dtype is None else dtype_name(out_dtype), axes)
 
 
 @matmul_out.register_fake
 def _(a: Tensor, b: Tensor, *_: Any, **__: Any) -> None:
-    check_shapes(shaped("a", a), shaped("b", b))
+    check_shapes(shaped("a", a, batched=True), shaped("b", b, batched=True))
+    broadcast(a.shape[:-2], b.shape[:-2])
 
 
 @matmul_scaled.register_fake
@@ -104,10 +108,10 @@ def _(a: Tensor, b: Tensor, *_: Any, out_dtype: torch.dtype | None = None, **__:
     return _empty(a, b.shape[1], FLOAT_OUTPUTS[0] if out_dtype is None else dtype_name(out_dtype))
 
 
-def _empty(a: Tensor, columns: int, dtype: str) -> Tensor:
+def _empty(a: Tensor, columns: int, dtype: str, axes: tuple[int, ...] = ()) -> Tensor:
     import torch
 
-    return a.new_empty((a.shape[0], columns), dtype=getattr(torch, dtype))
+    return a.new_empty((*axes, a.shape[-2], columns), dtype=getattr(torch, dtype))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
@@ -143,18 +147,23 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if scale_b is not None:
         grad = grad * scale_b.reshape(-1)
     grad = grad.to(a.dtype).contiguous()  # The gradient of a sum has strides of 0.
-    left = matmul(grad, b.t()) if ctx.needs_input_grad[0] else None
-    right = matmul(a.t(), grad) if ctx.needs_input_grad[1] else None
+    # An operand that a batch shares gets the sum of the gradients of all products.
+    left = matmul(grad, b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
+    right = matmul(a.mT, grad).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
     return left, right, None, None, *added, None
 
 
 @matmul.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], *tensors: Any, **keywords: Any) -> tuple[Tensor, int]:
-    """One product where only the rows of a, or only the columns of b, are many; else one for each pair."""
+    """One product where only the rows of a, or only the columns of b, are many; one batch of matrices; else one a pair."""
     import torch
 
     (a, b, *others), (over_a, over_b) = tensors, in_dims[:2]
     plain = all(x is None for x in others) and not keywords.get("gated")
+    matrices = a.dim() - (over_a is not None) == b.dim() - (over_b is not None) == 2
+    if plain and matrices and over_a is not None and over_b is not None:
+        return matmul(a.movedim(over_a, 0), b.movedim(over_b, 0), **keywords), 0
+    plain = plain and matrices
     if over_b is None and plain:
         rows = a.movedim(over_a, 0)
         return matmul(rows.flatten(0, 1), b, **keywords).unflatten(0, rows.shape[:2]), 0

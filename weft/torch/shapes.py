@@ -21,11 +21,12 @@ def rows_of(x: Tensor) -> Tensor:
     return x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x.reshape(1, -1)
 
 
-def shaped(name: str, x: Tensor) -> Matrix:
-    """A tensor without memory as a matrix, for the checks of `weft.kernels`. Raises LaunchError (kernels-array)."""
-    if x.dim() != 2:
+def shaped(name: str, x: Tensor, batched: bool = False) -> Matrix:
+    """A tensor without memory as a matrix, or of a batch one of its matrices, for the checks of `weft.kernels`. Raises
+    LaunchError (kernels-array)."""
+    if x.dim() < 2 or (x.dim() > 2 and not batched):
         raise fail(errors.ARRAY, name=name, got=f"an array of shape {list(x.shape)}")
-    (rows, columns), (down, right) = x.shape, x.stride()
+    (rows, columns), (down, right) = x.shape[-2:], x.stride()[-2:]
     device = (x.device.index or 0) if x.device.type == "cuda" else HOST
     return Matrix(dtype_name(x.dtype), (rows, columns), (down, right), 0, device)
 
