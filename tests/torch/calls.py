@@ -18,6 +18,14 @@ class Call(NamedTuple):
     rows: tuple[int, ...] = (0,)
     differentiable: tuple[int, ...] | None = None
 
+    def wanting(self, device: str = "cpu") -> list[Any]:
+        """Copies of the arguments on a device, of which floats require gradients."""
+        chosen = range(len(self.args)) if self.differentiable is None else self.differentiable
+        return [
+            x if not hasattr(x, "clone") else x.clone().to(device).requires_grad_(i in chosen and x.is_floating_point())
+            for i, x in enumerate(self.args)
+        ]
+
     def first(self, count: int) -> list[Any]:
         """The arguments of the first rows alone."""
         return [x[:count] if i in self.rows else x for i, x in enumerate(self.args)]

@@ -28,15 +28,6 @@ def each(names):
     )
 
 
-def wanting(torch, call):
-    """The arguments, of which floats require gradients."""
-    chosen = range(len(call.args)) if call.differentiable is None else call.differentiable
-    return [
-        x.clone().requires_grad_() if i in chosen and torch.is_tensor(x) and x.is_floating_point() else x
-        for i, x in enumerate(call.args)
-    ]
-
-
 def values(torch, result):
     return [result] if torch.is_tensor(result) else list(result)
 
@@ -59,7 +50,7 @@ def test_numbers(torch, name, call):
 def test_gradients(torch, name, call):
     found = []
     for function in (weft.torch.OPERATORS[name], call.reference):
-        args = wanting(torch, call)
+        args = call.wanting()
         result = values(torch, function(*args, **call.keywords))[0]
         weights = torch.linspace(-1, 1, result.numel()).reshape(result.shape)
         found.append(
@@ -77,7 +68,7 @@ def test_one_graph_with_its_backward(torch, name, call):
 
     found = []
     for run in (function, torch.compile(function, backend="aot_eager", fullgraph=True)):
-        args = wanting(torch, call)
+        args = call.wanting()
         result = run(*args)
         found.append(
             [result, *torch.autograd.grad(result, [x for x in args if torch.is_tensor(x) and x.requires_grad])]
@@ -87,7 +78,7 @@ def test_one_graph_with_its_backward(torch, name, call):
 
 @each(NO_GRADIENT)
 def test_no_gradient(torch, name, call):
-    result = values(torch, weft.torch.OPERATORS[name](*wanting(torch, call), **call.keywords))[0]
+    result = values(torch, weft.torch.OPERATORS[name](*call.wanting(), **call.keywords))[0]
     with pytest.raises(weft.errors.LaunchError, match=f"{name} has no backward function"):
         result.sum().backward()
 

@@ -11,6 +11,7 @@ from tests.torch.calls import CALLS, NO_GRADIENT
 from tests.torch.kernels import launch_scale
 
 pytestmark = pytest.mark.gpu
+DEVICE = "cuda"
 FUNCTIONAL = [name for name in CALLS if not weft.torch.OPERATORS[name].mutates_args]
 DIFFERENTIABLE = [name for name in FUNCTIONAL if name not in NO_GRADIENT]
 
@@ -42,7 +43,7 @@ def test_opcheck(name, call):
     import torch
 
     operator = weft.torch.OPERATORS[name]
-    found = torch.library.opcheck(operator.overload, tuple(on("cuda", copy.deepcopy(call.args))), call.keywords)
+    found = torch.library.opcheck(operator.overload, tuple(on(DEVICE, copy.deepcopy(call.args))), call.keywords)
     assert set(found.values()) == {"SUCCESS"}
 
 
@@ -51,7 +52,7 @@ def test_the_simulator_agrees(name, call):
     import torch
 
     operator = weft.torch.OPERATORS[name]
-    got = [x.cpu() for x in values(operator(*on("cuda", call.args), **call.keywords))]
+    got = [x.cpu() for x in values(operator(*on(DEVICE, call.args), **call.keywords))]
     torch.testing.assert_close(got, values(operator(*call.args, **call.keywords)), atol=1e-5, rtol=1e-5)
 
 
@@ -70,9 +71,9 @@ def test_compiled_with_gradients(name, call, mode):
     compiled = torch.compile(function, mode=mode, fullgraph=True)
     found = []
     for run in (function, compiled, compiled, compiled):
-        args = [x.requires_grad_() if hasattr(x, "dim") else x for x in on("cuda", copy.deepcopy(call.args))]
+        args = call.wanting(DEVICE)
         result = run(*args)
-        grads = torch.autograd.grad(result, [x for x in args if hasattr(x, "dim")])
+        grads = torch.autograd.grad(result, [x for x in args if hasattr(x, "dim") and x.requires_grad])
         found.append([result.clone(), *(grad.clone() for grad in grads)])
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], atol=1e-4, rtol=1e-4)
@@ -82,7 +83,7 @@ def test_compiled_with_gradients(name, call, mode):
 def test_a_captured_call_is_replayed(name, call):
     import torch
 
-    operator, args = weft.torch.OPERATORS[name], on("cuda", call.args)
+    operator, args = weft.torch.OPERATORS[name], on(DEVICE, call.args)
     operator(*args, **call.keywords)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -101,7 +102,7 @@ def test_calls_wait_for_no_one():
     import torch
 
     calls = {name: CALLS[name](torch) for name in CALLS}
-    placed = {name: on("cuda", call.args) for name, call in calls.items()}
+    placed = {name: on(DEVICE, call.args) for name, call in calls.items()}
     for name, args in placed.items():
         weft.torch.OPERATORS[name](*args, **calls[name].keywords)
     torch.cuda.set_sync_debug_mode("error")
