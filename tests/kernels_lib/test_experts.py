@@ -106,6 +106,7 @@ def test_mistakes():
     refused("kernels-rows-strides", lambda: sort_experts(i.T, 8), "ids has shape [2, 4]")
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(not nvrtc.available(), reason="needs NVRTC (pip install nvidia-cuda-nvrtc)")
 def test_machine_code(monkeypatch):
     recorder = Recorder()

@@ -98,8 +98,9 @@ def test_mistakes():
     refused("kernels-rows-columns", lambda: sample(np.zeros((1, 300_000), np.float32), seed=0), "300000")
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(not nvrtc.available(), reason="needs NVRTC (pip install nvidia-cuda-nvrtc)")
-@pytest.mark.parametrize("cols", [pytest.param(128_256, marks=MATRIX), 4096])
+@pytest.mark.parametrize("cols", [128_256, 4096])
 def test_machine_code(monkeypatch, cols):
     """A row is read once, and nothing is spilled."""
     recorder = Recorder()
