@@ -199,3 +199,18 @@ def test_machine_code(monkeypatch, cols):
         assert compiled.n_spills == 0 and compiled.n_regs <= most
         copies = re.findall(r"LDG\S*\.128|LDGSTS\S*\.128", code)
         assert len(copies) >= 4 and not re.search(r"(LDG|STG)\.E\.(U16|64)", code)
+
+
+@pytest.mark.matrix
+@pytest.mark.skipif(not nvrtc.available(), reason="needs NVRTC (pip install nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize("cols", [128, 4096, 16384, 65536])
+def test_machine_code_of_two_sums(monkeypatch, cols):
+    """Two sums over rows take more registers of smaller blocks, and are not spilled."""
+    recorder = Recorder()
+    monkeypatch.setattr(norms, "normalise_backward", recorder)
+    monkeypatch.setattr(norms, "persistent", lambda *_: 1)
+    monkeypatch.setattr(norms, "added", lambda *_: None)
+    x, weight, numbers_of_rows = (np.zeros(shape, ml_dtypes.bfloat16) for shape in ((64, cols), cols, 64))
+    layer_norm_backward(x, x, weight, *[numbers_of_rows.astype(np.float32)] * 2)
+    ((arguments, options),) = recorder.given
+    assert normalise_backward.warmup(*arguments, **options, target="sm_90a").n_spills == 0

@@ -75,7 +75,8 @@ def cross_entropy(
         logits, labels, losses, lse, grad, factors, source.rows, source.cols, *pitches(source, target), smooth, z, ignored,
         smooth != 0, scaled, source.cols % plan.part != 0, fits, plan,
     )  # fmt: skip
-    most = BACKWARD_REGISTERS if smooth and target is not None else FORWARD_REGISTERS
+    # With gradients a block alone has more addresses to keep, and a cluster with smoothing more sums.
+    most = BACKWARD_REGISTERS if target is not None and (smooth or plan.blocks == 1) else FORWARD_REGISTERS
     options: dict[str, Any] = {**plan.options, "maxnreg": most}
     programs = groups_of(plan, source.rows)
     if ahead or config.programs:

@@ -21,7 +21,17 @@ from weft.kernels.rows.operands import (
     vector_of,
     width_of,
 )
-from weft.kernels.rows.plan import BACKWARD_REGISTERS, FORWARD_REGISTERS, RowConfig, chosen_rows, plan_of
+from weft.kernels.rows.plan import (
+    BACKWARD_REGISTERS,
+    FORWARD_REGISTERS,
+    SUMS_PART,
+    SUMS_REGISTERS,
+    SUMS_WARPS,
+    USUAL_PART,
+    RowConfig,
+    chosen_rows,
+    plan_of,
+)
 from weft.plain import as_number
 
 
@@ -160,14 +170,16 @@ def _backward(
             if value is not None:
                 fill_zero(value)
         return out, dweight, dbias
-    config = config or chosen_rows(source.cols)
+    both = dweight is not None and dbias is not None
+    config = config or chosen_rows(source.cols, SUMS_PART if both else USUAL_PART)
     check_columns(op, source, config)
     vec = width_of(source.cols, upper, source, third, target, vector)
     small = min(each.itemsize for each in (source, upper, vector) if each is not None)
     plan = plan_of(config, source.rows, source.cols, vec, numbers=1 if mean is None else 2)
     if config.copies(plan.blocks > 1 or plan.lines == 1, vec * small):
         plan = plan_of(config, source.rows, source.cols, vec, ahead=True, numbers=plan.numbers)
-    options: dict[str, Any] = {**plan.options, "maxnreg": BACKWARD_REGISTERS}
+    most = SUMS_REGISTERS if both and plan.warps <= SUMS_WARPS else BACKWARD_REGISTERS
+    options: dict[str, Any] = {**plan.options, "maxnreg": most}
     sums = tuple(None if value is None else empty_like(x, (1, source.cols), "float32") for value in (dweight, dbias))
     sizes = (source.rows, source.cols, *pitches(upper, source, third, target), plan)
     key = _key(upper, source, third, target, vector, mean, *sums)

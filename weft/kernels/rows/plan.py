@@ -19,6 +19,8 @@ EACH = 32
 USUAL_WARPS, MOST_WARPS = 4, 32
 FORWARD_REGISTERS, BACKWARD_REGISTERS = 64, 128
 """Registers of a thread: two blocks of 16 warps on a multiprocessor, and one."""
+SUMS_REGISTERS, SUMS_PART, SUMS_WARPS = 168, 8192, 8
+"""Registers of a thread that adds up two gradients over its rows; columns and warps of its block."""
 LEAST_COPY = 4
 """Bytes of the smallest cp.async."""
 USUAL_PART, LONGEST_PART = 16384, 32768
@@ -101,10 +103,9 @@ class RowPlan:
         return [[0, 0]] * (self.blocks.bit_length() - 1)
 
 
-def chosen_rows(cols: int, most: int = CLUSTERS[-1]) -> RowConfig:
-    """The configuration for rows of `cols` elements, with at most `most` blocks."""
-    blocks = next((blocks for blocks in CLUSTERS if cols <= blocks * USUAL_PART), CLUSTERS[-1])
-    blocks = min(blocks, most)
+def chosen_rows(cols: int, usual: int = USUAL_PART) -> RowConfig:
+    """The configuration for rows of `cols` elements, `usual` columns to a block as long as larger clusters exist."""
+    blocks = next((blocks for blocks in CLUSTERS if cols <= blocks * usual), CLUSTERS[-1])
     part = power_of_two(-(-cols // blocks))
     return RowConfig(blocks, min(max(part // (WARP_SIZE * EACH), USUAL_WARPS), MOST_WARPS))
 
