@@ -387,7 +387,7 @@ def overtakes_the_consumers(out, x, FIXED: gl.constexpr):
         for k in range(4):
             while not gl.mbarrier_test_wait_parity(empty, (k + 1) % 2):
                 pass
-            tile[i] = x[32 * k + i]  # HERE
+            tile[i] = x[32 * k + i]  # EARLIER, HERE
             _ = gl.mbarrier_arrive(full)
     else:
         total = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from weft.ir.core import Op, Region, Value
+from weft.sim.machine.crewed import crewed
 from weft.sim.machine.together import together
 from weft.sim.rule import RULES, Rule
 
@@ -34,8 +35,10 @@ class Code:
     end: Step
 
 
-def compile_region(region: Region) -> Code:
-    """Find the rule of each operation and the last use of each value. Raises LookupError for an operation without a rule."""
+def compile_region(region: Region, crews: bool = False) -> Code:
+    """Find the rule of each operation and the last use of each value; `crews`: with those of `weft.sim.machine.crews`.
+
+    Raises LookupError for an operation without a rule."""
     *ops, terminator = region.ops
     last: dict[Value, int] = {}
     for number, op in enumerate(ops):
@@ -46,17 +49,19 @@ def compile_region(region: Region) -> Code:
     for value, number in last.items():
         if value in own:
             dead[number].append(value)
-    steps = tuple(_step(op, tuple(values)) for op, values in zip(ops, dead, strict=True))
-    return Code(region.args, steps, _step(terminator, ()))
+    steps = tuple(_step(op, tuple(values), crews) for op, values in zip(ops, dead, strict=True))
+    return Code(region.args, steps, _step(terminator, (), False))
 
 
-def _step(op: Op, dead: tuple[Value, ...]) -> Step:
+def _step(op: Op, dead: tuple[Value, ...], crews: bool) -> Step:
     if op.kind not in RULES:
         raise LookupError(f"the simulator has no rule for {op.name}")
     rule = RULES[op.kind]
     single = op.results[0] if len(op.results) == 1 else None
-    checked = together(rule, op.kind.needs)
-    return Step(checked, op, op.operands, single, op.results, inspect.isgeneratorfunction(rule), dead)
+    checked, suspends = together(rule, op.kind.needs), inspect.isgeneratorfunction(rule)
+    if crews:
+        checked, suspends = crewed(op, checked, suspends)
+    return Step(checked, op, op.operands, single, op.results, suspends, dead)
 
 
 @lru_cache(maxsize=4096)

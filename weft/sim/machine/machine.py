@@ -15,6 +15,7 @@ from weft.layout import WARP_SIZE
 from weft.ops import control, mbarrier
 from weft.sim.machine.agents import Schedule
 from weft.sim.machine.code import Code, compile_region
+from weft.sim.machine.crewed import has_crews
 from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.pending import Pending
@@ -68,9 +69,9 @@ class Machine:
     """The state that all blocks of one launch share."""
 
     __slots__ = (
-        "_codes", "apart", "blocks", "dependence", "found", "func", "granule", "grid", "hazards", "heap", "idle", "launch",
-        "log", "meets", "member", "names", "output", "pending", "plain", "races", "random", "report", "schedule", "seed",
-        "steering", "target", "tasks", "threads", "two_ctas", "uninitialized",
+        "_codes", "apart", "blocks", "crews", "dependence", "found", "func", "granule", "grid", "hazards", "heap", "idle",
+        "launch", "log", "meets", "member", "names", "output", "pending", "plain", "races", "random", "report", "schedule",
+        "seed", "steering", "target", "tasks", "threads", "two_ctas", "uninitialized",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +119,7 @@ class Machine:
         self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
         # True if threads arrive at mbarriers by themselves, so that some of them may know of accesses that others do not.
         self.meets = mbarrier.arrive_at in func.body.kinds
+        self.crews = self.tasks == 1 and has_crews(func)
         self.names = Naming(func)
         self.steering = steering_of(func) if hazards else NOTHING
         self.dependence = dependence or Dependence()
@@ -149,7 +151,7 @@ class Machine:
     def code(self, region: Region) -> Code:
         """The region prepared for execution, cached."""
         if region not in self._codes:
-            self._codes[region] = compile_region(region)
+            self._codes[region] = compile_region(region, self.crews)
         return self._codes[region]
 
     def print(self, line: str) -> None:

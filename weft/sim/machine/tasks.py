@@ -23,6 +23,7 @@ from weft.layout import WARP_SIZE
 from weft.ops import mma, tcgen05
 from weft.sim.machine.agents import Agents, Groups, Pipe
 from weft.sim.machine.barriers import Agent, Barrier
+from weft.sim.machine.crews import Crew
 from weft.sim.machine.data import Array, Data, Mark, where_marked
 from weft.sim.machine.hardware import own_part_of, part_of
 from weft.sim.machine.machine import Machine
@@ -146,7 +147,11 @@ class Block:
         """Start a task for a partition of the block."""
         task = Task(self, self.rank * self.machine.tasks + slot, threads)
         task.env.update(env)
-        task.run = execute(task, region, args)
+        if self.machine.crews:
+            task.crew = Crew(threads)
+            task.run = task.crew.run(task, lambda: execute(task, region, args), env)
+        else:
+            task.run = execute(task, region, args)
         self.tasks.append(task)
         return task
 
@@ -256,8 +261,8 @@ class Task:
     `sealed`: the event counts of the task and of its block's shared memory at the last arrival."""
 
     __slots__ = (
-        "active", "arrived", "awaited", "block", "clock", "env", "last_read", "machine", "number", "pid", "reads", "run",
-        "sealed", "settled", "slot", "threads", "wait",
+        "active", "arrived", "awaited", "block", "clock", "crew", "env", "last_read", "machine", "number", "pid", "reads",
+        "run", "sealed", "settled", "slot", "threads", "wait",
     )  # fmt: skip
 
     def __init__(self, block: Block, slot: int, threads: int) -> None:
@@ -275,6 +280,7 @@ class Task:
         # What a loop that polls has read last.
         self.last_read: HeapAccess | Polled | None = None
         self.run: Run | None = None
+        self.crew: Crew | None = None
         self.wait: Wait | None = None
         # The task's number across the launch.
         self.number = block.cluster.first + slot

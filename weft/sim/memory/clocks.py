@@ -286,9 +286,13 @@ class Clock:
             out = out | (link.knows(later) & link.orders(component, earlier, values))
         return out
 
-    def orders_readers(self, component: int, reads: Array, later: Any) -> Array:
-        """The same of reads by threads of several warps: `reads` has, along its last axis, each warp's last event plus one."""
-        covered: Any = reads <= self.known.get(component, 0)
+    def orders_readers(self, component: int, reads: Array, alone: Array, later: Any) -> Array:
+        """The same of reads by threads of several warps: `reads` has, along its last axis, each warp's last event plus one, and
+        `alone` the thread of a warp's reads, if it is only one."""
+        one = np.asarray(later)[..., None]
+        counts = np.array([self.warps.get(warp, {}).get(component, 0) for warp in range(WARPS)])
+        in_warp = (warp_of(one) == np.arange(WARPS)) & (counts >= reads)
+        covered: Any = (reads <= self.known.get(component, 0)) | in_warp | (alone == one)
         for link in self.links:
             covered = covered | (np.asarray(link.knows(later))[..., None] & (link.of_warps(component) >= reads))
         return covered.all(axis=-1)

@@ -278,7 +278,8 @@ class Shadow:
         out = clock.orders_threads(earlier.component, before, area.threads, earlier.value)
         if channel.readers is None:
             return out
-        read = clock.orders_readers(earlier.component, channel.readers[area.where], area.threads)
+        alone = channel.alone[area.where]
+        read = clock.orders_readers(earlier.component, channel.readers[area.where], alone, area.threads)
         return where(before == MANY, read, out)
 
     def report(self, entry: Row, earlier: Event, event: Event, granule: int) -> Hazard:
@@ -317,21 +318,23 @@ class Shadow:
 
 
 class Channel:
-    """For each granule, the number of its last event (from 1; 0 for none) and that event's thread. `readers`: the last event
-    of each warp, plus one, where threads meet at mbarriers by themselves."""
+    """For each granule, the number of its last event (from 1; 0 for none) and that event's thread. Where threads meet at
+    mbarriers by themselves, `readers` is the last event of each warp, plus one, and `alone` its thread, if all are of one."""
 
-    __slots__ = ("events", "readers", "threads")
+    __slots__ = ("alone", "events", "readers", "threads")
 
     def __init__(self, granules: int, readers: bool = False) -> None:
         self.events = np.zeros(granules, np.int32)
         self.threads = np.zeros(granules, np.int16)
         self.readers = np.zeros((granules, WARPS), np.int32) if readers else None
+        self.alone = np.zeros((granules if readers else 0, WARPS), np.int16)
 
     def resize(self, granules: int) -> None:
         """Grow to this many granules; the new ones have no event."""
         more = granules - self.events.size
         if self.readers is not None:
             self.readers = np.append(self.readers, np.zeros((more, WARPS), np.int32), axis=0)
+            self.alone = np.append(self.alone, np.zeros((more, WARPS), np.int16), axis=0)
         self.events = np.append(self.events, np.zeros(more, np.int32))
         self.threads = np.append(self.threads, np.zeros(more, np.int16))
 
@@ -356,7 +359,10 @@ class Channel:
         before = self.events[area.where]
         threads: Array | int = area.threads
         if self.readers is not None:
-            self.readers[area.where, slice(None) if isinstance(threads, int) else warp_of(threads)] = value + 1
+            place = area.where, slice(None) if isinstance(threads, int) else warp_of(threads)
+            first = self.readers[place] == 0
+            self.alone[place] = where(first | (self.alone[place] == threads), threads, MANY)
+            self.readers[place] = value + 1
         if before.size and np.maximum.reduce(before, axis=None) >= opened:
             kept = self.threads[area.where]
             others = (before >= opened) & (kept != threads)

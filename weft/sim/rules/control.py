@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from weft import settings
-from weft.errors import Loc, UserError, hazard
+from weft.errors import Loc, hazard
 from weft.ir.core import Op, Region, Value
 from weft.layout import WARP_SIZE
 from weft.ops import control
 from weft.sim.machine import late
 from weft.sim.machine.code import captured
 from weft.sim.machine.data import Array, Data, chosen
+from weft.sim.machine.sides import Side, run_sides
 from weft.sim.machine.spin import deciding
 from weft.sim.machine.tasks import Meeting, Task, execute
 from weft.sim.machine.wait import MemoryWait, Run, Wait
@@ -93,57 +94,6 @@ class JoinWait(Wait):
         )
 
 
-class SidesWait(Wait):
-    """A task whose threads wait on each side of a divergent branch that has not ended."""
-
-    __slots__ = ("_waits",)
-
-    def __init__(self, loc: Loc | None, waits: Sequence[Wait]) -> None:
-        super().__init__(waits[0].loc or loc)
-        self._waits = waits
-
-    @property
-    def polls(self) -> bool:
-        """True if one of them does."""
-        return any(wait.polls for wait in self._waits)
-
-    @property
-    def expires(self) -> int | None:
-        """The shortest time-out."""
-        return min((wait.expires for wait in self._waits if wait.expires is not None), default=None)
-
-    def expire(self) -> None:
-        """The time of those with that time-out is over."""
-        first = self.expires
-        for wait in self._waits:
-            if wait.expires == first:
-                wait.expire()
-
-    def ready(self) -> bool:
-        """True if one of the sides can continue."""
-        return any(wait.ready() for wait in self._waits)
-
-    def instead(self) -> str:
-        """The fix for the first of them."""
-        return self._waits[0].instead()
-
-    def words(self) -> str:
-        """What the sides wait for."""
-        return "; other threads of it wait".join(wait.words() for wait in self._waits)
-
-    def memory(self) -> str:
-        """The memory of the first of them."""
-        return self._waits[0].memory()
-
-    def writers(self) -> tuple[tuple[str, Loc], ...]:
-        """Source lines that may write what they wait for."""
-        return tuple(writer for wait in self._waits for writer in wait.writers())
-
-    def starved(self) -> UserError | None:
-        """The first specific error."""
-        return next((error for wait in self._waits if (error := wait.starved()) is not None), None)
-
-
 def decide(task: Task, op: Op, condition: Data, sink: str) -> bool | None:
     """The condition if it is uniform over the active threads, None if they diverge. Raises UndefinedValue."""
     task.demand(op, condition, sink)
@@ -188,52 +138,10 @@ def _branch(task: Task, op: Op, condition: Data, way: bool | None) -> Run:
     then, orelse = op.regions
     if way is not None:
         return (yield from execute(task, then if way else orelse, ()))
-    sides = [
-        Side(task, execute(task, then, ()), condition.array),
-        Side(task, execute(task, orelse, ()), ~condition.array),
-    ]
-    while not all(side.ended for side in sides):
-        # While the threads of one side wait, those of the other go on, as on a GPU since sm_70 (CUDA C++ Programming Guide,
-        # "Independent Thread Scheduling").
-        able = [side for side in sides if side.able()]
-        for side in able:
-            side.resume()
-        waits = [side.wait for side in sides if side.wait is not None]
-        if waits and (not able or all(wait.polls for wait in waits)):
-            yield SidesWait(op.loc, waits)
+    regions = (then, condition.array), (orelse, ~condition.array)
+    sides = [Side(task, execute(task, region, ()), mask) for region, mask in regions]
+    yield from run_sides(sides, op.loc)
     return merged(condition.array, sides[0].results, sides[1].results)
-
-
-class Side:
-    """One side of a divergent branch: the threads that run it, and what they wait for."""
-
-    __slots__ = ("_active", "_decided", "_run", "_task", "ended", "results", "wait")
-
-    def __init__(self, task: Task, run: Run, mask: Array) -> None:
-        self._task, self._run = task, run
-        # What differs between the sides of the task's state: its active threads, and the reads that have decided its way.
-        self._active = task.under(mask)
-        self._decided = task.clock.learned.active
-        self.ended = False
-        self.wait: Wait | None = None
-        self.results: tuple[Data, ...] = ()
-
-    def able(self) -> bool:
-        """Whether it can continue."""
-        return not self.ended and (self.wait is None or self.wait.ready())
-
-    def resume(self) -> None:
-        """Run it until it waits or ends."""
-        task, learned = self._task, self._task.clock.learned
-        before = task.active, learned.active
-        task.active, learned.active = self._active, self._decided
-        try:
-            self.wait = next(self._run)
-        except StopIteration as end:
-            self.ended, self.wait, self.results = True, None, end.value
-        finally:
-            self._active, self._decided = task.active, learned.active
-            task.active, learned.active = before
 
 
 @rule(control.trips)
