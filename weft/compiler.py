@@ -323,7 +323,8 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
 def simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> sim.Report:
     """Run a compiled kernel on host memory in the simulator, with the options of `weft.simulate`.
 
-    Under `weft.simulation.supervised` the supervisor decides how often the kernel runs. Raises `weft.errors.Hazard` for races
+    Under `weft.simulation.supervised` the supervisor decides how often the kernel runs, but for launches of a rank of a world,
+    which other ranks see. Raises `weft.errors.Hazard` for races
     and other errors that a GPU would not report, and LaunchError (launch-no-such-program).
     """
     load_module("weft.sim")
@@ -331,7 +332,7 @@ def simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Ma
 
     supervisor = simulation.supervisor()
     with launching(compiled.request.options.launch_pdl) as dependence:
-        if supervisor is None:
+        if supervisor is None or simulation.member() is not None:
             return _simulate(compiled, grid, arguments, dependence)
         return supervisor(compiled.name, arguments, lambda: _simulate(compiled, grid, arguments, dependence))
 

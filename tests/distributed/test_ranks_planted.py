@@ -3,7 +3,9 @@ runs clean."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import weft
 from tests.distributed.planted import PLANTED, Planted
 from tests.distributed.worlds import world
+from weft import simulation
 from weft.errors import Hazard
 
 WAYS = [(0, "tile"), (5, "lowered"), pytest.param(1, "tile", marks=pytest.mark.matrix)]
@@ -33,3 +36,19 @@ def test_its_repaired_twin_is_correct(bug: Planted, seed: int, of: str):
     with weft.simulate(target="sm_90a"):
         for out, wanted in world(partial(bug.host, fixed=True), bug.ranks, seed, of):
             np.testing.assert_array_equal(out, np.full_like(out, wanted))
+
+
+def test_launches_of_a_rank_run_once_under_a_supervisor():
+    """Signals are counted: a supervisor that runs each launch several times must leave these alone."""
+    bug = next(bug for bug in PLANTED if str(bug) == "a_dropped_signal")
+    seen: list[str] = []
+
+    def twice(name: str, arguments: object, run: Callable[[], Any]) -> Any:
+        seen.append(name)
+        run()
+        return run()
+
+    with simulation.supervised(twice):
+        for out, wanted in world(partial(bug.host, fixed=True), bug.ranks):
+            np.testing.assert_array_equal(out, np.full_like(out, wanted))
+    assert not seen
