@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.errors import attention as errors
 from weft.errors import fail
-from weft.kernels.arrays import Described
+from weft.kernels.arrays import Described, address
 from weft.kernels.attend_options import Options, check_options, factors, sequences_of
 from weft.kernels.attend_plan import (
     ROWS,
@@ -20,7 +20,7 @@ from weft.kernels.attend_plan import (
     make_attention_plan,
 )
 from weft.kernels.device.attend import SEARCHES, attend, find_spans
-from weft.kernels.heads import Heads, check_alike, check_described, check_out, heads
+from weft.kernels.heads import Heads, check_alike, check_described, check_out, check_overlap, heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill, used_on
 from weft.nvidia.ragged_tma import ragged_form
@@ -37,12 +37,14 @@ _known: dict[tuple[Any, ...], _Ready] = {}
 @dataclass(frozen=True, slots=True)
 class _Ready:
     """A prepared call for arrays of equal shapes, strides, types, devices and alignment. `call` is None if there are no queries
-    or no keys. `by_length`: the output that `attention` makes has the heads of a position side by side."""
+    or no keys. `by_length`: the output that `attention` makes has the heads of a position side by side. `spans` are the byte
+    ranges of q, k, v and an output that is given, relative to their addresses."""
 
     call: Attention | None
     shape: tuple[int, int, int, int]
     dtype: str
     by_length: bool
+    spans: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -182,19 +184,21 @@ def _empty(q: Any, ready: _Ready) -> Any:
 
 def _ready(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     """The prepared call for these arrays. Addresses are checked at each call that passes `out`."""
-    if out is not None:
-        return _prepare(q, k, v, out, options)
+    given = (q, k, v) if out is None else (q, k, v, out)
     try:
-        key = (*map(_key, (q, k, v)), options.key(_key), None if q.is_cuda else driver.simulated_target().arch)
+        key = (*map(_key, given), options.key(_key), None if q.is_cuda else driver.simulated_target().arch)
         ready = _known.get(key)
     except (AttributeError, TypeError):
         # Not PyTorch tensors, or an unhashable argument.
-        return _prepare(q, k, v, out, options)
+        key = ready = None
     if ready is None:
         ready = _prepare(q, k, v, out, options)
-        if len(_known) >= _READY:
-            _known.clear()
-        _known[key] = ready
+        if key is not None:
+            if len(_known) >= _READY:
+                _known.clear()
+            _known[key] = ready
+    if out is not None:
+        check_overlap(ready.spans, tuple(map(address, given)))
     return ready
 
 
@@ -220,8 +224,8 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     strides = (count * queries * v_size, *((v_size, count * v_size) if by_length else (queries * v_size, v_size)), 1)
     target = Heads("out", query.dtype, shape, strides, 0, query.device) if out is None else heads("out", out)
     if out is not None:
-        check_out(target, shape, given)
-    ready = _Ready(None, shape, query.dtype, by_length)
+        check_out(target, shape, query)
+    ready = _Ready(None, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)))
     if 0 in shape or not keys:
         return ready
     for each in (*given, target):

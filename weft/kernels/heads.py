@@ -37,9 +37,9 @@ class Heads:
         return "the host" if self.device == HOST else f"GPU {self.device}"
 
     def span(self) -> tuple[int, int]:
-        """Addresses of the first byte and of the byte behind the last one."""
+        """The first byte, and the byte behind the last one, relative to the address."""
         steps = [(extent - 1) * stride * self.itemsize for extent, stride in zip(self.shape, self.strides, strict=True)]
-        low, high = (self.pointer + sum(pick(step, 0) for step in steps) for pick in (min, max))
+        low, high = (sum(pick(step, 0) for step in steps) for pick in (min, max))
         return (low, low) if 0 in self.shape else (low, high + self.itemsize)
 
 
@@ -96,18 +96,22 @@ def why_undescribed(x: Heads) -> str:
     return ""
 
 
-def check_out(out: Heads, shape: tuple[int, int, int, int], given: tuple[Heads, ...]) -> None:
-    """Raises LaunchError: attention-devices, attention-out, attention-out-overlaps."""
-    first = given[0]
+def check_out(out: Heads, shape: tuple[int, int, int, int], first: Heads) -> None:
+    """Raises LaunchError: attention-devices, attention-out."""
     if out.device != first.device:
         raise fail(errors.DEVICES, first=first.place, name=out.name, other=out.place)
     if (out.dtype, out.shape) != (first.dtype, shape):
         raise fail(errors.OUT, got=f"{out.dtype} {list(out.shape)}", want=f"{first.dtype} {list(shape)}")
-    low, high = out.span()
-    for each in given:
-        start, end = each.span()
+
+
+def check_overlap(spans: tuple[tuple[int, int], ...], addresses: tuple[int, ...]) -> None:
+    """Refuse an output that overlaps q, k or v; `spans` are the byte ranges of these and of the output relative to `addresses`.
+
+    Raises LaunchError (attention-out-overlaps)."""
+    *given, (low, high) = [(low + at, high + at) for (low, high), at in zip(spans, addresses, strict=True)]
+    for name, (start, end) in zip("qkv", given, strict=True):
         if low < end and start < high:
-            raise fail(errors.OUT_OVERLAPS, name=each.name)
+            raise fail(errors.OUT_OVERLAPS, name=name)
 
 
 def _size(nbytes: int) -> str:
