@@ -102,6 +102,8 @@ def test_a_later_process_finds_it_and_so_does_the_simulator(machine):
     assert (choice.point.device, choice.point.arch, choice.ms) == ("Fake H200", 90, float(found.stages))
     problem = heuristic.replace(multiply.problem(*machine[0]), device=-1)
     assert heuristic.choose(problem) == found
+    assert heuristic.choose(heuristic.replace(problem, finish=20.0)) == found, "with an epilogue, too"
+    assert measured.find(heuristic.replace(problem, batch=2)) is None
     with settings.using(target="sm_100a"):
         assert measured.find(problem) is None, "it was measured on another architecture"
 

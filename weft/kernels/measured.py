@@ -30,8 +30,9 @@ NAME = "weft.kernels.matmul"
 _KERNELS: list[Any] = [
     matmul_cooperative, matmul_ping_pong, matmul_uniform, matmul_tensor_memory, split_k.reduce_splits, pack, pack_both,
 ]  # fmt: skip
-_APART = ("dtype", "machine", "programs", "device")
-"""Fields of a problem that are not part of the key's values: the type has a place of its own, the others belong to the GPU."""
+_APART = ("dtype", "machine", "programs", "device", "finish")
+"""Fields of a problem that are not part of the key's values: the type has a place of its own, others belong to the GPU, and a
+choice that was measured without an epilogue serves products with one."""
 
 
 def find(problem: Problem) -> MatmulConfig | None:
