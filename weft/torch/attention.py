@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
     """`weft.kernels.attention` as an operator. Under `torch.autocast` all three take its type.
 
-    Differentiable at head sizes 64 and 128. Gradients need the logarithms of sums, which this operator does not return: its
-    backward function computes them by another forward call. For training call `attention_lse`, which has them."""
+    Differentiable at head sizes 64 and 128: where a gradient is wanted, it calls `attention_lse`."""
     return kernels.attention(q, k, v, causal=causal, scale=scale)
 
 
@@ -58,9 +57,12 @@ def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **_keywords: Any) 
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
-    ctx.save_for_backward(*inputs, *(output if isinstance(output, tuple) else ()))
+def _keep(
+    ctx: Any, inputs: tuple[Tensor, ...], keyword_only_inputs: dict[str, Any], output: tuple[Tensor, ...]
+) -> None:
+    ctx.save_for_backward(*inputs, *output)
     ctx.keywords = keyword_only_inputs
+    ctx.set_materialize_grads(False)  # The gradient of lse is seldom wanted, and zeros would be read.
 
 
 def _readable(grad: Tensor) -> Tensor:
@@ -75,19 +77,19 @@ def _contiguous() -> Any:
     return torch.contiguous_format
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-    q, k, v = ctx.saved_tensors
-    out, lse = attention_lse(q, k, v, **ctx.keywords)
-    return attention_backward(_readable(grad), q, k, v, out, lse, **ctx.keywords)
-
-
-def _backward_of_both(ctx: Any, grad: Tensor, lse_grad: Tensor) -> tuple[Tensor, ...]:
+def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> tuple[Tensor, ...]:
     q, k, v, out, lse = ctx.saved_tensors
-    return attention_backward(_readable(grad), q, k, v, out, lse, lse_grad.contiguous(), **ctx.keywords)
+    grad = out.new_zeros(out.shape) if grad is None else _readable(grad)
+    lse_grad = None if lse_grad is None else lse_grad.contiguous()
+    return attention_backward(grad, q, k, v, out, lse, lse_grad, **ctx.keywords)
 
 
-attention.register_autograd(_backward, setup_context=_keep)
-attention_lse.register_autograd(_backward_of_both, setup_context=_keep)
+@attention.register_differentiable
+def _(q: Tensor, k: Tensor, v: Tensor, **keywords: Any) -> Tensor:
+    return attention_lse(q, k, v, **keywords)[0]
+
+
+attention_lse.register_autograd(_backward, setup_context=_keep)
 
 
 def _mapped(function: Operator[..., Any], several: bool) -> None:
