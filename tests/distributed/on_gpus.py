@@ -1,0 +1,100 @@
+"""What `test_ranks_gpu.py` runs in every process of `torchrun`: the collective kernels against sums in the order of the ranks,
+eager and replayed from a captured graph.
+
+    torchrun --nproc-per-node 2 tests/distributed/on_gpus.py
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import torch  # noqa: TID253 - a script for processes with PyTorch
+import torch.distributed as dist  # noqa: TID253
+import torch.distributed._symmetric_memory as symm_mem  # noqa: TID253
+
+import weft
+from weft.kernels import distributed
+
+
+def symmetric(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return symm_mem.empty(shape, dtype=dtype, device="cuda")
+
+
+def values(rank: int, shape: tuple[int, ...], launch: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(100 * rank + launch)
+    return torch.randn(shape, generator=generator).bfloat16().cuda()
+
+
+def total(ranks: int, shape: tuple[int, ...], launch: int = 0) -> torch.Tensor:
+    """The sum in the order of the ranks, in float32, rounded once."""
+    sums = values(0, shape, launch).float()
+    for rank in range(1, ranks):
+        sums = sums + values(rank, shape, launch).float()
+    return sums.bfloat16()
+
+
+def check_all_reduce(rank: int, ranks: int) -> None:
+    for method, n in (("one_shot", 1), ("one_shot", 5000), ("two_shot", 5000), ("two_shot", 1 << 20), (None, 1 << 22)):
+        x = symmetric(n)
+        shared = weft.Symmetric(x)
+        for launch in range(20):
+            x.copy_(values(rank, (n,), launch))
+            distributed.all_reduce(shared, method=method)  # pyright: ignore[reportArgumentType]
+            torch.testing.assert_close(x, total(ranks, (n,), launch), rtol=0, atol=0)
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        start = values(rank, (n,), 99)
+        with torch.cuda.graph(graph, stream=stream):
+            x.copy_(start)
+            distributed.all_reduce(shared, method=method)  # pyright: ignore[reportArgumentType]
+        for _ in range(20):
+            graph.replay()
+        torch.testing.assert_close(x, total(ranks, (n,), 99), rtol=0, atol=0)
+
+
+def check_gather_and_scatter(rank: int, ranks: int) -> None:
+    shape = (33, 1001)
+    out = symmetric(ranks, *shape)
+    shared = weft.Symmetric(out)
+    for launch in range(20):
+        out.fill_(float("nan"))
+        torch.cuda.synchronize()
+        dist.barrier()
+        distributed.all_gather(values(rank, shape, launch), shared)
+        for other in range(ranks):
+            torch.testing.assert_close(out[other], values(other, shape, launch), rtol=0, atol=0)
+        part = distributed.reduce_scatter(shared)
+        wanted = (values(rank, shape, launch).float() * ranks).bfloat16()
+        torch.testing.assert_close(part, wanted, rtol=0.01, atol=0.01)
+
+
+def check_all_gather_matmul(rank: int, ranks: int) -> None:
+    for m, n, k in ((128, 136, 72), (1024, 1024, 512)):
+        a, b = symmetric(ranks, m, k), values(7, (k, n))
+        shared = weft.Symmetric(a)
+        for launch in range(5):
+            a[rank].copy_(values(rank, (m, k), launch))
+            out = distributed.all_gather_matmul(shared, b)
+            whole = torch.cat([values(other, (m, k), launch) for other in range(ranks)])
+            torch.testing.assert_close(out.float(), whole.float() @ b.float(), rtol=0.02, atol=0.1)
+
+
+def main() -> None:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    check_all_reduce(rank, ranks)
+    check_gather_and_scatter(rank, ranks)
+    if torch.cuda.get_device_capability()[0] == 9:
+        check_all_gather_matmul(rank, ranks)
+    torch.cuda.synchronize()
+    dist.barrier()
+    print(f"rank {rank} of {ranks} agrees")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
