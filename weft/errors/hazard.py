@@ -650,6 +650,10 @@ class BlockExited(Hazard):
     """An access to the shared memory of a block that has ended."""
 
 
+class BlocksDivided(Hazard):
+    """What one block does for all of its cluster, where only some of the blocks come to it."""
+
+
 CLUSTER_PAIR = row(
     "hazard-cluster-pair",
     ClusterBarrierMisuse,
@@ -661,6 +665,15 @@ BLOCK_EXITED = row(
     BlockExited,
     "program {program}: block {block} uses shared memory of block {other}, which may have ended",
     "end the kernel with cluster.barrier(), so that no block leaves while others need it",
+)
+
+BLOCKS_DIVIDED = row(
+    "hazard-blocks-divided",
+    BlocksDivided,
+    "program {program}: one block executes this {what} for all, but block {first} has come to it {once} times and block "
+    "{other} {times} times, so that the condition around it differs between them",
+    "decide by a value that all blocks share: one that they poll for themselves may change in between; what "
+    "gl.atomic_add returns is the same in all",
 )
 
 PEER_RANK = row(

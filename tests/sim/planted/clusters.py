@@ -304,3 +304,26 @@ def overwrites_what_is_read(src, out, layout: gl.constexpr, FIXED: gl.constexpr)
 plant(
     overwrites_what_is_read, "hazard-thread-race", "hazard-write-in-flight", launch=second_half, num_ctas=2, target="sm_100a"
 )  # fmt: skip
+
+
+# What one block does for all
+
+
+def unset() -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
+    out = np.zeros(2, np.int32)
+    return (out,), out, np.array([1, 7], np.int32)
+
+
+@weft.jit
+def polled_by_each_block(out, FIXED: gl.constexpr):
+    if FIXED:
+        found = gl.atomic_add(out, 0, sem="relaxed")
+    else:
+        # BUG: each block reads for itself, and the first one has stored by the time that the second one reads.
+        found = gl.load(out, volatile=True)
+    gl.store(out, 1, sem="relaxed")
+    if found == 0:
+        gl.store(out + 1, 7)  # HERE
+
+
+plant(polled_by_each_block, "hazard-blocks-divided", launch=unset, lowered=False, num_ctas=2)

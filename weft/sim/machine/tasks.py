@@ -20,6 +20,7 @@ from weft.errors import Hazard, Loc, Row, UserError, fail, hazard
 from weft.ir.core import Op, Region, Value
 from weft.ir.types import TileType
 from weft.layout import WARP_SIZE
+from weft.layout.cluster import receivers
 from weft.ops import mma, tcgen05
 from weft.sim.machine.agents import Agents, Groups, Pipe
 from weft.sim.machine.barriers import Agent, Barrier
@@ -50,11 +51,12 @@ class Cluster:
     `slot` numbers the tasks of all blocks together. Each task has a clock, bulk groups, cp.async batches, wgmma groups, and a
     pipe of tcgen05 operations. `rounds`: what each phase of the cluster's barrier published. `refused`: the responses of
     clusterlaunchcontrol requests that found no program left. `exchanges`: the last exchange of tiles between the blocks, by
-    operation and partition."""
+    operation and partition. `repeated`: how often each block has come to an operation that one of them executes for all whose
+    ranks differ in some bits, by operation and bits."""
 
     __slots__ = (
         "_components", "blocks", "bulk", "clocks", "copies", "exchanges", "first", "machine", "number", "pid", "pipes",
-        "products", "refused", "rounds",
+        "products", "refused", "repeated", "rounds",
     )  # fmt: skip
 
     def __init__(self, machine: Machine, pid: tuple[int, int, int]) -> None:
@@ -72,6 +74,7 @@ class Cluster:
         self.rounds: list[Released] = []
         self.refused: list[Response] = []
         self.exchanges: dict[tuple[Op, int], Exchange] = {}
+        self.repeated: dict[tuple[Op, int], list[int]] = {}
         self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
 
     def component(self) -> int:
@@ -191,7 +194,8 @@ class Block:
 
     def finish(self) -> None:
         """The block has ended: agents finish, and operations without a wait are reported. Raises StoreUnread, BlockExited,
-        TensorMemoryInUse, TensorMemoryKept, and LaunchControlMisuse if the cluster has ended without reading a response."""
+        BlocksDivided, TensorMemoryInUse, TensorMemoryKept, and LaunchControlMisuse if the cluster has ended without reading a
+        response."""
         self.ended = True
         self.agents.finish()
         machine, cluster = self.machine, self.cluster
@@ -202,6 +206,7 @@ class Block:
         if not machine.hazards:
             return
         if all(block.ended for block in cluster.blocks):
+            self._check_repeated()
             for response in [response for block in cluster.blocks for response in block.responses.values()]:
                 self._keep(response, "at its end", response.op)
         own = slice(self.rank * machine.tasks, (self.rank + 1) * machine.tasks)
@@ -224,6 +229,15 @@ class Block:
             machine.report.advise(
                 "in-flight-at-exit", "no thread waits for this MMA before the kernel ends", agent.op.loc
             )
+
+    def _check_repeated(self) -> None:
+        """Check that all blocks have come as often to what one of them does for them all. Raises BlocksDivided."""
+        for (op, bits), counts in self.cluster.repeated.items():
+            for rank, times in enumerate(counts):
+                first = rank & ~bits
+                if times != counts[first]:
+                    fields: dict[str, Any] = {"what": op.name, "first": first, "once": counts[first], "times": times}
+                    raise fail(hazard.BLOCKS_DIVIDED, loc=op.loc, program=self.pid, other=rank, **fields)
 
     def _check_visitors(self, clock: Clock) -> None:
         """Check that this block ends after the accesses of other blocks' threads to its shared memory: it must know of them by
@@ -331,13 +345,24 @@ class Task:
     def acts(self, op: Op, bits: int = -1) -> bool:
         """Whether the task's block executes an operation that one block executes for all whose rank differs in these bits, or
         each for itself (`weft.analysis.apart`)."""
-        return self.machine.lowered or not self.rank & bits or op in self.machine.apart.each
+        if self.machine.lowered or op in self.machine.apart.each:
+            return True
+        self._repeats(op, bits)
+        return not self.rank & bits
+
+    def _repeats(self, op: Op, bits: int) -> None:
+        """Note that the task's block has come to an operation that one block executes for all which differ in these bits."""
+        count = self.machine.blocks
+        if bits & count - 1:
+            self.block.cluster.repeated.setdefault((op, bits & count - 1), [0] * count)[self.rank] += 1
 
     def sends(self, op: Op, sharing: int) -> bool:
         """Whether the task's block sends to all whose rank differs in the bits `sharing`: it is the operation's `sender`, or
         reaches it under a condition that differs between blocks."""
         sender = int(op.attrs.get("sender", 0))
         divided = self.machine.lowered or (op in self.machine.apart.under and not sender)
+        if not divided:
+            self._repeats(op, sharing)
         return divided or self.rank & sharing == sender
 
     def own(self, op: Op, value: Value | None, mask: Array | None) -> Array | None:
@@ -350,7 +375,9 @@ class Task:
         if op in self.machine.apart.each:
             return self.held(value, mask)
         if not isinstance(value.type, TileType) or value.type.linear is None:
+            self._repeats(op, -1)
             return active if self.rank == 0 else np.bool_(False)
+        self._repeats(op, receivers(value.type.linear, self.machine.blocks))
         owned = own_part_of(value.type.linear, self.rank, self.machine.blocks)
         return active if owned is None else _both(active, owned.reshape(value.type.shape))
 
