@@ -36,6 +36,7 @@ class FakeView:
             names=NAMES[: len(numbers)],
             wide=wide,
             memo=None,
+            kinds=None,
         )
 
     def __weft_view__(self):

@@ -1,0 +1,63 @@
+"""Symmetric tensors as arguments of launches on a GPU: their parameters, and what the driver gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runtime.fake_driver import WARM, FakeTensor
+from weft.distributed.symmetric import Symmetric
+from weft.kernel import jit
+from weft.runtime.specialise import Pointer, Scalar, View, specialise
+
+
+class Group:
+    """Rank 1 of two, whose memory lies at given addresses."""
+
+    rank, size = 1, 2
+
+    def __init__(self, peers: tuple[int, int]) -> None:
+        self.all = peers
+        self.compared: list[tuple[str, str]] = []
+
+    def peers(self, owner: FakeTensor, skip: int) -> tuple[int, ...]:
+        return tuple(peer + skip for peer in self.all)
+
+    def pads(self) -> tuple[int, int]:
+        return 0x7000, 0x8000
+
+    def multicast(self, owner: FakeTensor, skip: int) -> int:
+        return 0
+
+    def agree(self, what: str, value: str) -> None:
+        self.compared.append((what, value))
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Group:
+    made = Group((0x1000, 0x2000))
+    monkeypatch.setattr("weft.distributed.symmetric._group_of", lambda owner, group: made)
+    return made
+
+
+def test_its_type_is_the_same_on_all_ranks(cuda, group):
+    kind = specialise("kernel", "x", Symmetric(FakeTensor(0x2000)))
+    assert isinstance(kind, View)
+    assert kind.pointer == Pointer("float32", True)
+    assert kind.numbers[:3] == (Scalar("int32"), Pointer("float32", True), Pointer("float32", True))
+    assert kind.names == ("rank", "peer_0", "peer_1", "pad_0", "pad_1", "pad")
+    group.rank, other = 0, FakeTensor(0x1000)
+    assert specialise("kernel", "x", Symmetric(other)) == kind
+
+
+def test_the_driver_gets_every_address(cuda, compiler, group):
+    @jit
+    def kernel(x, n):
+        """Take a symmetric tensor and a number."""
+
+    cuda.parameters = 8
+    shared = Symmetric(FakeTensor(0x2000))
+    for _ in range(WARM + 1):
+        kernel[3](shared, 5)
+        assert cuda.launches[-1].words == (0x2000, 1, 0x1000, 0x2000, 0x7000, 0x8000, 0x8000, 5)
+    assert len(compiler.requests) == 1
+    assert {what for what, _ in group.compared} == {"the machine code of kernel kernel"}
