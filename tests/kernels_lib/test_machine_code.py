@@ -98,7 +98,7 @@ SLOTS = {
     "gelu": ({"activation": "gelu"}, 15.2),
     "silu": ({"activation": "silu"}, 5.2),
     "bias": (BIASED, 2.8),
-    "residual": ({"residual": RESIDUAL}, 4.7),
+    "residual": ({"residual": RESIDUAL}, 2.9),
 }
 """Epilogues, and the most instructions for an element that each may take beside a plain product's."""
 

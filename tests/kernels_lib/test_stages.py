@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import Device
-from tests.kernels.harness import Described, Runner, poison
+from tests.kernels.harness import Described, Runner, Within, poison
 from tests.kernels_lib.matrices import check, random
 from tests.kernels_lib.test_variants import TILES
 from weft.kernels import MatmulConfig
+from weft.kernels.device.epilogue import RESIDUAL
 from weft.kernels.epilogue import NOTHING, Given, ending_of
 from weft.kernels.operands import matrix
 from weft.kernels.product import KERNELS, Product
@@ -47,21 +48,28 @@ def test_stages_agree(rng, name, dtype):
     "name", ["ping_pong", *(pytest.param(n, marks=pytest.mark.matrix) for n in ("cooperative", "persistent"))]
 )
 def test_stages_agree_on_an_epilogue(rng, name):
-    """With a residual that is the output, a bias, and statistics of rows."""
+    """With a residual, which TMA loads, a bias, and statistics of rows."""
     config, (m, n, k) = replace(TILES[name], block_n=128), (140, 136, 72)
     a, b = random(rng, "float16", (m, k)), random(rng, "float16", (n, k))
     bias, out = random(rng, "float16", (n,)), random(rng, "float16", (m, n))
     peaks = poison((m, 2), np.float32)
+    residual = out.copy()
     left, target = matrix("a", a), matrix("out", out)
-    asked = Given(bias=bias, activation="relu", residual=out, row_peaks=peaks)
+    asked = Given(bias=bias, activation="relu", residual=residual, row_peaks=peaks)
     ending = ending_of(asked, left, n, "float16", target)
     product = Product((left, matrix("b", b)), target, ending, config, 2)
     plan = product.plan
     given = [Described(x, list(side.block), side.layout) for x, side in ((a, plan.a), (b, plan.b))]
+    read, place = ending.argument(asked.values) or (), RESIDUAL.value
+    assert plan.epilogue.loaded
+
+    def reading(x):
+        found = Described(x, list(plan.out.block), plan.out.layout).of(x)
+        return *read[:place], found, *read[place + 1 :]
+
     described = Described(out, list(plan.out.block), plan.out.layout)
-    before = out.astype(np.float64)
-    arguments = (*given, described, ending.argument(asked.values), *product.sizes, plan)
+    arguments = (*given, described, Within(residual, reading), None, *product.sizes, plan)
     Runner(Device("sim"))(KERNELS[config.variant], product.grid, *arguments, **product.options)
-    exact = np.maximum(a.astype(np.float64) @ b.T + bias, 0) + before
+    exact = np.maximum(a.astype(np.float64) @ b.T + bias, 0) + residual
     np.testing.assert_allclose(out, exact, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(peaks[:, 0], np.abs(exact[:, :128]).max(1), rtol=1e-5, atol=1e-4)

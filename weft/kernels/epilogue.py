@@ -104,6 +104,7 @@ class Ending:
     plan: Epilogue = PLAIN
     strides: tuple[tuple[int, int] | None, ...] = ()
     reads: tuple[Read, ...] = ()
+    residual: Matrix | None = None
 
     @property
     def halves(self) -> int:
@@ -116,7 +117,9 @@ class Ending:
         if self.plan.plain:
             return self
         turned = tuple(None if pair is None else (pair[1], pair[0]) for pair in self.strides)
-        return replace(self, plan=self.plan.transposed, strides=turned)
+        return replace(
+            self, plan=self.plan.transposed, strides=turned, residual=self.residual and self.residual.transposed
+        )
 
     @property
     def least_columns(self) -> int:
@@ -192,7 +195,8 @@ def ending_of(given: Given | None, left: Matrix, columns: int, dtype: str, out: 
         scale_a, scale_b, bias, _activation(given, dtype), given.gated, residual, _function(given),
         tuple(extra for extra in extras if extra is not None), _form(given.extras), out_scale, tuple(given.written),
     )  # fmt: skip
-    return Ending(plan, tuple(strides), tuple(reads))
+    whole = plan.residual is not None and plan.residual.rows and plan.residual.columns
+    return Ending(plan, tuple(strides), tuple(reads), matrix("residual", given.residual) if whole else None)
 
 
 def ending_of_scale(kind: str) -> Ending:

@@ -14,14 +14,15 @@ class Extra:
     """What the epilogue reads beside the accumulators. It has an element for each of the output's `rows`, for each of its
     `columns`, for both, or one for all.
 
-    It is in `memory`, or a number among the kernel's arguments. Elements along `contiguous` ("rows", "columns" or "") adjoin,
-    and accesses of `unit` of them are aligned."""
+    It is in `memory`, or a number among the kernel's arguments; TMA reads it through a descriptor if `described`. Elements
+    along `contiguous` ("rows", "columns" or "") adjoin, and accesses of `unit` of them are aligned."""
 
     memory: bool = False
     rows: bool = False
     columns: bool = False
     contiguous: str = ""
     unit: int = 1
+    described: bool = False
 
     @property
     def transposed(self) -> Extra:
@@ -97,6 +98,11 @@ class Epilogue:
     def plain(self) -> bool:
         """True when sums are stored as they are."""
         return self == PLAIN
+
+    @property
+    def loaded(self) -> bool:
+        """True when TMA loads the residual into the buffers through which the output is stored."""
+        return self.residual is not None and self.residual.described
 
     @property
     def operands(self) -> tuple[Extra | None, ...]:

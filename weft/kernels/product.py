@@ -14,6 +14,7 @@ from weft.kernel import JITFunction
 from weft.kernels.arrays import Described, Packing, described_as, packed, source_of
 from weft.kernels.config import DESCRIBED, TENSOR_VARIANTS, UNIFORM, MatmulConfig, best_group
 from weft.kernels.device import split_k
+from weft.kernels.device.epilogue import RESIDUAL
 from weft.kernels.device.specialised import matmul_cooperative, matmul_ping_pong
 from weft.kernels.device.tensor_memory import matmul_tensor_memory
 from weft.kernels.device.uniform import matmul_uniform
@@ -87,10 +88,36 @@ class Product:
         group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, self.columns)
         packs = self.packings != (None, None)
         exact = replace(config, splits=self.splits, group=group, programs=0, swap=False, pack=packs)
+        if self._loads_residual(out):
+            assert epilogue.residual is not None
+            epilogue = replace(epilogue, residual=replace(epilogue.residual, described=True))
         if self.batched:
             out = replace(out, batched=self.splits == 1)
         a, b = (replace(form_of(operand, self.transposable), batched=self.batched) for operand in (self.a, self.b))
         return self._plan(a, b, out, epilogue, exact)
+
+    def _loads_residual(self, out: OutputForm) -> bool:
+        """Whether TMA can load the residual into the buffers through which it stores the output."""
+        residual = self.ending.residual
+        if residual is None or self.splits > 1 or self.batched or self.config.in_tensor_memory:
+            return False
+        return out.described and output_form(residual) == out
+
+    @lazy
+    def residual(self) -> Described | None:
+        """Descriptors of the residual; None if threads read it."""
+        plan, residual = self.plan, self.ending.residual
+        if residual is None or not plan.epilogue.loaded:
+            return None
+        return described_as(residual.transposed if plan.out.columns_first else residual, plan.out)
+
+    def ended(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The argument of the epilogue from what it reads."""
+        found, residual = self.ending.argument(values), self.residual
+        if found is None or residual is None:
+            return found
+        at = RESIDUAL.value
+        return *found[:at], residual.of(values[at]), *found[at + 1 :]
 
     def _plan(self, a: Form, b: Form, out: OutputForm, epilogue: Epilogue, config: MatmulConfig) -> Plan:
         if config.in_tensor_memory:
@@ -207,7 +234,7 @@ class Product:
             a, b = self._packed(a, b, stream)
         if self.splits > 1:
             return self._run_split_k(a, b, out, values, stream)
-        return self._launched(a, b, out, self.ending.argument(values), stream)
+        return self._launched(a, b, out, self.ended(values), stream)
 
     def _launched(self, a: Any, b: Any, out: Any, given: tuple[Any, ...] | None, stream: Any) -> CompiledKernel:
         """Launch the matmul kernel; `given` is the argument of its epilogue."""
@@ -268,7 +295,7 @@ class Product:
         """The matmul kernel, compiled without launching."""
         if self.config.swap:
             a, b = b, a
-        given = self.ending.argument(values)
+        given = self.ended(values)
         if self.splits > 1:
             out, given = self._workspace(out), None
         first, second = self.packings

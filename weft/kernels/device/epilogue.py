@@ -14,10 +14,13 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.errors.location import Loc
 from weft.kernel import jit
+from weft.kernels.device.rings import barriers_of
 from weft.kernels.epilogue_plan import GROUP
 from weft.language.marks import builtin
-from weft.language.nvidia.hopper import fence_async_shared, tma
+from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
+RESIDUAL: gl.constexpr = gl.constexpr(4)
+"""The residual's place among the operands."""
 LEAST_PEAK: gl.constexpr = gl.constexpr(1e-30)
 """The least maximum of magnitudes for a scale: its inverse is a float32 too."""
 
@@ -26,7 +29,7 @@ LEAST_PEAK: gl.constexpr = gl.constexpr(1e-30)
 def fetch(given, row, column, half: gl.constexpr, M, N, layout: gl.constexpr, shape: gl.constexpr, form: gl.constexpr):
     """An operand of the epilogue for a piece at a row and column of an [M, N] output: a scalar, or a tile that broadcasts over
     the piece; zero out of bounds. `half` 1 is for the columns of the second half of an operand [.., 2 N]."""
-    if form is None:
+    if form is None or form.described:
         return None
     if not form.memory:
         return given
@@ -205,18 +208,62 @@ class Target:
     M: gl.tensor
     N: gl.tensor
     batch: tuple[Any, ...] | None
+    full: gl.shared_memory_descriptor | None
     plan: gl.constexpr
 
     @staticmethod
     @jit
     def make(out, given, row_stride, column_stride, M, N, batch, plan: gl.constexpr):
-        """The output with buffers of its own."""
-        return Target(out, buffers_of(plan), given, row_stride, column_stride, M, N, batch, plan)
+        """The output with buffers of its own, and barriers that complete when these hold a piece of the residual."""
+        full = barriers_of(plan.buffers, 1) if plan.epilogue.loaded else None
+        return Target(out, buffers_of(plan), given, row_stride, column_stride, M, N, batch, full, plan)
 
     @jit
-    def store(self, tile, rows: gl.constexpr, row, column, part):
+    def begin(self, rows: gl.constexpr, row, column):
+        """Issue the loads of the residual's first pieces, as many as there are buffers, for a tile that is then stored."""
+        plan: gl.constexpr = self.plan
+        if plan.epilogue.loaded:
+            # The stores of the tile before have read the buffers.
+            tma.store_wait(pendings=0)
+            for i in gl.static_range(plan.buffers):
+                self.load(i, row, column * plan.stored)
+
+    @jit
+    def load(self, i: gl.constexpr, row, column):
+        """Issue the load of piece `i` of the residual, of a tile at a row and column of the output, into its buffer."""
+        plan: gl.constexpr = self.plan
+        form: gl.constexpr = plan.out
+        across: gl.constexpr = plan.stored // form.width
+        bar = self.full.index(i % plan.buffers)
+        mbarrier.expect(bar, form.height * form.width * form.dtype.itemsize // plan.cluster)
+        place = (row + i // across * form.height, column + i % across * form.width)
+        if form.columns_first:
+            place = place[::-1]
+        tma.async_load(self.given[RESIDUAL], place, bar, self.buffers.index(i % plan.buffers))
+
+    @jit
+    def loaded(self, i: gl.constexpr, x, operands, rows: gl.constexpr, row, column, turn):
+        """The operands of piece `i`, among them this piece of the residual, which is waited for, in the layout of x. The load
+        of a later piece is issued into the buffer of the piece before."""
+        plan: gl.constexpr = self.plan
+        if not plan.epilogue.loaded:
+            return operands
+        pieces: gl.constexpr = rows // plan.out.height * (plan.stored // plan.out.width)
+        number: gl.constexpr = i % plan.buffers
+        # Each tile uses a buffer pieces / buffers times.
+        phase = (turn * (pieces // plan.buffers) + i // plan.buffers) & 1
+        mbarrier.wait(self.full.index(number), phase)
+        buffer = self.buffers.index(number)
+        residual = (buffer.permute([1, 0]) if plan.out.columns_first else buffer).load(x.layout)
+        if i > 0 and i - 1 + plan.buffers < pieces:
+            tma.store_wait(pendings=0)
+            self.load(i - 1 + plan.buffers, row, column)
+        return *operands[:RESIDUAL], residual, *operands[RESIDUAL + 1 :]
+
+    @jit
+    def store(self, tile, rows: gl.constexpr, row, column, part, turn):
         """Store a tile of `rows` rows, whose first is `row`, in the given column of tiles: of the output, or of the split's
-        partial result in split-K."""
+        partial result in split-K. `turn` counts the tiles that have been stored before."""
         plan: gl.constexpr = self.plan
         form: gl.constexpr = plan.out
         across: gl.constexpr = plan.stored // form.width
@@ -234,7 +281,8 @@ class Target:
             if i + 1 < rows // form.height * across:
                 # On its way while this piece is computed and stored.
                 ahead = self.fetch(x, row + (i + 1) // across * form.height, first + (i + 1) % across * form.width)
-            if form.described:
+            operands = self.loaded(i, x, operands, rows, row, first, turn)
+            if form.described and not plan.epilogue.loaded:
                 # Wait until the TMA store that last used this buffer has read it.
                 tma.store_wait(pendings=plan.buffers - 1)
             x = finished(x, other, operands, row + down, first + right, plan.epilogue)

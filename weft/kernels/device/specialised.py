@@ -40,13 +40,14 @@ def multiply(ring, at, acc, first_row: gl.constexpr, use_acc: gl.constexpr):
 
 
 @jit
-def accumulate(ring, free, at, acc, blocks, first_row: gl.constexpr):
+def accumulate(ring, free, at, acc, blocks, first_row: gl.constexpr, target, row, column):
     """The mainloop: issue the MMAs of all blocks of a tile, each while the previous one still runs, and release slots after
     them.
 
     Returns the accumulator with the last MMA in flight, the position of that MMA's slot, and the position after it.
     """
     acc = multiply(ring, at, acc, first_row, False)
+    target.begin(acc.shape[0], row, column)
     last, at = at, at.next()
     for _ in range(1, blocks):
         acc = multiply(ring, at, acc, first_row, True)
@@ -83,9 +84,11 @@ def consume_cooperatively(number: gl.constexpr, ring, free, target, K):
     for index in range(schedule.count()):
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
-        acc, last, at = accumulate(ring, free, at, acc, end - first, first_row)
+        acc, last, at = accumulate(
+            ring, free, at, acc, end - first, first_row, target, row * plan.block_m + first_row, column
+        )
         acc = finish(free, last, acc)
-        target.store(Sums(acc), rows, row * plan.block_m + first_row, column, part)
+        target.store(Sums(acc), rows, row * plan.block_m + first_row, column, part, index)
     target.wait()
 
 
@@ -112,10 +115,10 @@ def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K):
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
         mbarrier.wait(turn.index(number), parity)
-        acc, last, at = accumulate(ring, free, at, acc, end - first, 0)
+        acc, last, at = accumulate(ring, free, at, acc, end - first, 0, target, row * plan.block_m, column)
         mbarrier.arrive(turn.index(1 - number), count=1)
         acc = finish(free, last, acc)
-        target.store(Sums(acc), plan.block_m, row * plan.block_m, column, part)
+        target.store(Sums(acc), plan.block_m, row * plan.block_m, column, part, index // 2)
         parity = parity ^ 1
         _, _, following = schedule.tile(index + 1)
         first, end = blocks_of(K, following, plan)

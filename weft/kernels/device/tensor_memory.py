@@ -144,7 +144,7 @@ def store_tiles(shared, accumulators, full, empty, target):
         row, column, part = schedule.place(tile.number)
         mbarrier.wait(full.index(turn.slot), turn.phase)
         held = Held(accumulators.index(turn.slot), empty.index(turn.slot), plan.block_n)
-        target.store(held, plan.out.height, row * plan.block_m, column, part)
+        target.store(held, plan.out.height, row * plan.block_m, column, part, 0)
         turn = turn.next()
         tile = tile.next()
     target.wait()

@@ -88,6 +88,7 @@ def matmul_uniform(
             cursor = Cursor.make(at, index, schedule, K, plan)
             for _ in gl.static_range(plan.stages - 1):
                 cursor = cursor.load(ring, schedule, count, a, b, K, batch)
+        target.begin(plan.block_m, row * plan.block_m, column)
         for k in range(first, end):
             mbarrier.wait(ring.ready.index(at.slot), at.phase)
             acc = issue_mma(ring.left(at.slot), ring.right(at.slot), acc, k > first, plan)
@@ -96,5 +97,5 @@ def matmul_uniform(
             cursor = cursor.load(ring, schedule, count, a, b, K, batch)
             at = at.next()
         acc = warpgroup_mma_wait(0, acc)
-        target.store(Sums(acc), plan.block_m, row * plan.block_m, column, part)
+        target.store(Sums(acc), plan.block_m, row * plan.block_m, column, part, index)
     target.wait()
