@@ -116,8 +116,9 @@ def test_mistakes():
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("causal", [pytest.param(False, marks=MATRIX), True])
-@pytest.mark.parametrize("size", [pytest.param(64, marks=MATRIX), 128])
+@MATRIX
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", [64, 128])
 def test_machine_code(monkeypatch, size, causal):
     """No MMA waits for the one before, and the products that follow from weights are issued while others run."""
     kernels = {}
