@@ -10,6 +10,7 @@ import runpy
 
 import pytest
 
+from tests.docs.test_snippets import needs
 from tests.project import tree
 
 SNIPPET = re.compile(r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
@@ -20,7 +21,12 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=tree.name)
+def marked(page):
+    snippets = [code for code, _ in SNIPPET.findall(page.read_text(encoding="utf-8"))]
+    return pytest.param(page, id=tree.name(page), marks=needs(snippets))
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES])
 def test_output_is_what_the_page_shows(page, tmp_path, monkeypatch, capsys, request):
     monkeypatch.chdir(tmp_path)
     snippets = SNIPPET.findall(page.read_text(encoding="utf-8"))
