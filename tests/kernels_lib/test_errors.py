@@ -44,7 +44,6 @@ def refused(code, call, *words):
     ("a", "words"),
     [
         (3.0, ("a is a float",)), ([[1.0]], ("a is a list",)), (np.ones(40, np.float16), ("shape [40]",)),
-        (np.ones((2, 24, 40), np.float16), ("shape [2, 24, 40]", "batch")),
         (np.zeros((24, 40), [("x", "f2"), ("y", "i1")])["x"], ("strides",)),
     ],
 )  # fmt: skip
