@@ -20,7 +20,7 @@ from tests.passes.threads import (
 )
 from weft.ir.core import Func
 from weft.ir.types import DTYPES, Pointer, float32, float64, int32, int64, uint32, uint64
-from weft.ops import arith, memory, program, regs, shared, sync, thread
+from weft.ops import arith, mbarrier, memory, program, regs, shared, sync, thread
 from weft.runtime.sass import disassemble
 
 KERNELS = {"add_one": add_one, "vector_copy": vector_copy, "transpose": transpose, "asynchronous": asynchronous}
@@ -116,6 +116,36 @@ def test_an_atomic_on_global_memory():
     func = lowered(k.done())
     assert "old = atomic_add_i32_relaxed_gpu(p, 1);" in text_of(func)
     assert compiled(func).n_regs > 0
+
+
+@needs_nvrtc
+@each_hopper
+@pytest.mark.parametrize("parity", [False, True])
+def test_mbarriers_of_each_thread(arch, parity):
+    """One call each: the arrivals and tests of PTX, on a word that the thread's index names."""
+    k = Kernel(*pointers("p"), ("at", int32), shared_bytes=64, target=arch, block=(128, 1, 1))
+    bars = k.emit(shared.array, dtype=int64, count=2, tag=0, offset=0)
+    k.emit(mbarrier.init_at, bars, k.params[1], count=128)
+    k.emit(sync.barrier)
+    k.emit(mbarrier.arrive_at, bars, k.params[1], bytes=16)
+    state = k.emit(mbarrier.arrive_at, bars, k.params[1])
+    done = k.emit(mbarrier.probe, bars, k.params[1], k.number(0) if parity else state, parity=parity)
+    found = k.emit(arith.select, done, k.number(1.0, float32), k.number(0.0, float32))
+    k.store(k.params[0], k.emit(regs.concat, found))
+    k.emit(sync.barrier)
+    k.emit(mbarrier.invalidate_at, bars, k.params[1])
+    func = k.done()
+    text = text_of(func)
+    for ptx in (
+        "mbarrier.init",
+        "mbarrier.arrive.expect_tx",
+        "mbarrier.arrive.",
+        "mbarrier.test_wait",
+        "mbarrier.inval",
+    ):
+        assert ptx in text
+    assert ("mbarrier.test_wait.parity" in text) == parity
+    assert compiled(func, arch).n_regs > 0
 
 
 # Blocks

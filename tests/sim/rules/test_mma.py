@@ -307,7 +307,8 @@ def test_the_product_that_nobody_waits_for():
 
 def test_the_call_chain_is_told():
     arguments = described(matrix()), poisoned(), "stored", ACC
-    with pytest.raises(hazard.AccumulatorInFlight) as caught, weft.simulate():
-        accumulators[(1,)](*arguments)
+    compiled = compiled_for(accumulators, arguments, {})
+    with pytest.raises(hazard.AccumulatorInFlight) as caught:
+        run_stage(compiled.front.tile, accumulators, compiled, arguments, 1)
     assert "in keep\n" in str(caught.value)
     assert "in accumulators\n" in str(caught.value)
