@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.layout.nested.strategies import attempt, coordinates, distinct, injective, layouts, spaced, tables
@@ -244,6 +244,8 @@ def test_a_layout_has_a_complement_unless_its_modes_overlap(layout):
 
 
 @laws
+# Offsets 0, 2, 6, 8: a second copy starts at 1, and there is no place for a third before the end of the first.
+@example(Layout((2, 2)), [1, 2] + 25 * [0], Layout(3))
 @given(injective(), st.lists(st.integers(0, 5), min_size=27, max_size=27), layouts((1, 2, 3), most=12))
 def test_padded_blocks_are_repeated_without_overlap(block, gaps, tiler):
     strides, span = [1] * len(block.flat_shape), 1

@@ -113,7 +113,9 @@ def logical_product(block: Layout, tiler: Tiler) -> Layout:
         return by_mode(logical_product, block, tiler)
     copies = require(as_layout(tiler), "logical_product")
     require(block, "logical_product")
-    return make_layout(block, composition(complement(block, block.size() * copies.cosize()), copies))
+    # The block's cosize, not its size: with gaps, room for that many elements may hold no second copy, and what lies between
+    # its elements would be counted on past them.
+    return make_layout(block, composition(complement(block, block.cosize() * copies.cosize()), copies))
 
 
 def zipped_product(block: Layout, tiler: Tiler) -> Layout:
