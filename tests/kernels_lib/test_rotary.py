@@ -95,6 +95,8 @@ def test_a_position_that_there_is_not():
 def test_mistakes():
     x, angles = np.zeros((2, 5, 3, 8), np.float32), np.zeros((5, 4), np.float32)
     refused("kernels-rows-array", lambda: rope(x[0, 0], angles, angles), "fewer than three dimensions")
+    records = np.zeros((2, 5, 3), [("x", np.float16, 8), ("y", np.int8)])["x"]
+    refused("kernels-rows-array", lambda: rope(records, angles, angles), "no whole elements", "8.5")
     refused("kernels-rows-dtype", lambda: rope(x.astype(np.int8), angles, angles), "int8", "x")
     refused("kernels-rows-shape", lambda: rope(x, angles, angles[:4]), "sin has shape [4, 4]", "[5, 4]")
     refused("kernels-rows-shape", lambda: rope(x[..., :6], angles, angles), "cos has shape [5, 4]", "[5, 3]")

@@ -14,6 +14,7 @@ from weft.errors import fail
 from weft.kernel import JITFunction
 from weft.kernels.attend_plan import AttentionConfig, Parts
 from weft.kernels.heads import Heads
+from weft.kernels.machines import place_of
 from weft.plain import as_number, several
 from weft.runtime.arguments import HOST, array, extents
 
@@ -150,8 +151,7 @@ def check_vector(name: str, value: Any, dtype: str, shape: tuple[int, ...], q: H
             errors.OPTION, name=name, got=f"{found.dtype} {list(measured[0])}, strides {list(measured[1])}", want=want
         )
     if found.device != q.device:
-        place = "the host" if found.device == HOST else f"GPU {found.device}"
-        raise fail(errors.DEVICES, first=q.place, name=name, other=place)
+        raise fail(errors.DEVICES, first=q.place, name=name, other=place_of(found.device))
 
 
 def _check_sequences(options: Options, q: Heads, k: Heads) -> int:

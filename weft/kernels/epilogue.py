@@ -21,9 +21,10 @@ from weft.kernels.checks import FP8, scale_kind
 from weft.kernels.config import WIDTHS, MatmulConfig
 from weft.kernels.device.activations import ACTIVATIONS, BRIEF
 from weft.kernels.epilogue_plan import GROUP, PLAIN, WRITTEN, Epilogue, Extra
+from weft.kernels.machines import place_of
 from weft.kernels.operands import GRANULE, Matrix, matrix
 from weft.plain import as_number
-from weft.runtime.arguments import HOST, array, extents
+from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
 
 LEAST_GATED = 32
@@ -275,8 +276,7 @@ def _extra(
     measured = extents(value)
     assert measured is not None
     if found.device != left.device:
-        other = "the host" if found.device == HOST else f"GPU {found.device}"
-        raise fail(errors.DEVICES, first=left.place, name=name, other=other)
+        raise fail(errors.DEVICES, first=left.place, name=name, other=place_of(found.device))
     if found.dtype in ("float64", "bool"):
         raise fail(errors.EXTRA_DTYPE, name=name, got=found.dtype)
     sizes, steps = ((1, 1, *part)[-2:] if len(part) <= 2 else part for part in measured)

@@ -7,8 +7,9 @@ from typing import Any
 
 from weft.errors import attention as errors
 from weft.errors import fail
+from weft.kernels.machines import place_of
 from weft.kernels.operands import GRANULE, MOST_STRIDE_BYTES
-from weft.runtime.arguments import HOST, array, extents
+from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
 
 DTYPES = ("float16", "bfloat16")
@@ -34,7 +35,7 @@ class Heads:
     @property
     def place(self) -> str:
         """The device, for messages."""
-        return "the host" if self.device == HOST else f"GPU {self.device}"
+        return place_of(self.device)
 
     def span(self) -> tuple[int, int]:
         """The first byte, and the byte behind the last one, relative to the address."""

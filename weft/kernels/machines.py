@@ -80,3 +80,8 @@ def machine_of(target: Target) -> Machine:
 def multiprocessors_of(device: int, machine: Machine) -> int:
     """Multiprocessors of a device."""
     return machine.multiprocessors if device == HOST else driver.device(device).multiprocessors
+
+
+def place_of(device: int) -> str:
+    """A device, for messages."""
+    return "the host" if device == HOST else f"GPU {device}"

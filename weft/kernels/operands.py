@@ -13,8 +13,9 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.config import TRANSPOSABLE
+from weft.kernels.machines import place_of
 from weft.kernels.plan import Form, OutputForm, Path
-from weft.runtime.arguments import HOST, array, extents
+from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
 
 GRANULE = 16
@@ -98,7 +99,7 @@ class Matrix:
     @property
     def place(self) -> str:
         """The device, for messages."""
-        return "the host" if self.device == HOST else f"GPU {self.device}"
+        return place_of(self.device)
 
 
 def matrix(name: str, value: Any) -> Matrix:

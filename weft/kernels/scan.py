@@ -8,9 +8,8 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device import scan as device
-from weft.kernels.machines import machine_of, multiprocessors_of, target_of
+from weft.kernels.machines import machine_of, multiprocessors_of, place_of, target_of
 from weft.kernels.memory import empty_like, used_on
-from weft.kernels.operands import Matrix
 from weft.plain import whole
 from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
@@ -67,7 +66,7 @@ def cumsum(x: Any, axis: int = -1, out: Any = None, *, stream: Any = None) -> An
         out = _empty(x, shape, source.dtype)
     target, got = _lines("out", out)
     if target.device != source.device:
-        raise fail(errors.DEVICES, first=_place(source), name="out", other=_place(target))
+        raise fail(errors.DEVICES, first=place_of(source.device), name="out", other=place_of(target.device))
     if got != shape or target.dtype != source.dtype:
         raise fail(errors.SCAN_OUT, got=f"{target.dtype} {list(got)}", want=f"{source.dtype} {list(shape)}")
     same = target.address == source.address and target.pitch == source.pitch
@@ -122,8 +121,3 @@ def _lines(name: str, value: Any) -> tuple[Lines, tuple[int, ...]]:
 def _empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
     made = empty_like(like, (1, *shape)[-2:], dtype)
     return made[0] if len(shape) == 1 else made
-
-
-def _place(lines: Lines) -> str:
-    """The device, for messages."""
-    return Matrix("", (1, 1), (1, 1), 0, lines.device).place

@@ -61,14 +61,6 @@ def gradient(rows, p, column, found, lse, factor, smoothing, z):
 
 
 @jit
-def factor_of(rows, factors, row, SCALED: gl.constexpr):
-    """What the gradients of rows are multiplied by: a number, or one of each row."""
-    if SCALED:
-        return rows.load_numbers(factors, row)
-    return gl.full([rows.plan.lines], factors, gl.float32, gl.SliceLayout(1, rows.plan.layout))
-
-
-@jit
 def chunk(rows, base, first, TAIL: gl.constexpr, other: gl.constexpr):
     """The columns of a row from `first` on."""
     at = first + rows.column
@@ -147,7 +139,7 @@ def cross_entropy_rows(
     for row in range(rows.first(), count, rows.step()):
         found = labels_of(rows, logits, labels, row, stride, ignored)
         if grad is not None:
-            factor = factor_of(rows, factors, row, SCALED)
+            factor = rows.number(factors, row, SCALED)
         if FITS:
             rows.arrived()
             x = rows.take(ahead, logits, row, stride, float("-inf")).to(gl.float32)
@@ -207,7 +199,7 @@ def cross_entropy_backward_rows(
     row = rows.first()
     label = rows.load_numbers(labels, row).to(gl.int64)
     found = Labels(label, label != ignored, rows.load_numbers(sums, row))
-    factor = factor_of(rows, factors, row, SCALED)
+    factor = rows.number(factors, row, SCALED)
     first = gl.program_id(1) * plan.part
     at = first + rows.column
     inside = (at < rows.cols) & (rows.line < count - row)

@@ -156,6 +156,13 @@ class Rows:
             return gl.load(base + row + at)
         return gl.load(base + row + at, mask=row + at < self.count, other=0)
 
+    @jit
+    def number(self, value, row, EACH: gl.constexpr):
+        """A float32 number of each row: from a vector if EACH, else the same for all."""
+        if EACH:
+            return self.load_numbers(value, row)
+        return gl.full([self.plan.lines], value, gl.float32, gl.SliceLayout(1, self.plan.layout))
+
     # Rows that are copied to shared memory ahead
 
     @jit

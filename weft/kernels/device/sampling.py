@@ -19,14 +19,6 @@ NONE = 1 << 30
 
 
 @jit
-def number_of(rows, value, row, EACH: gl.constexpr):
-    """A number of rows: the same for all, or one of each."""
-    if EACH:
-        return rows.load_numbers(value, row)
-    return gl.full([rows.plan.lines], value, gl.float32, gl.SliceLayout(1, rows.plan.layout))
-
-
-@jit
 def least_power(rows, e, bits, share, turn):
     """The bits of the largest number such that powers from it on add up to `share`, and the next exchange."""
     low = gl.zeros([rows.plan.lines], gl.int32, gl.SliceLayout(1, rows.plan.layout))
@@ -69,7 +61,7 @@ def sample_rows(
     for row in range(rows.first(), count, rows.step()):
         x = rows.load(logits, row, stride, float("-inf")).to(gl.float32)
         x = gl.where(x == x, x, float("-inf"))
-        temperature = number_of(rows, temperatures, row, EACH[0])
+        temperature = rows.number(temperatures, row, EACH[0])
         peak = rows.max(x, turn)
         turn += 1
         inverse = gl.where(temperature > 0, LOG2E / temperature, 0.0)
@@ -77,10 +69,10 @@ def sample_rows(
         e = gl.where(temperature[:, None] > 0, gl.exp2((x - gl.maximum(peak, LEAST)[:, None]) * inverse[:, None]), 0.0)
         e = gl.where((x == peak[:, None]) & (x > float("-inf")), 1.0, e)
         bits = e.to(gl.int32, bitcast=True)
-        kept = e >= number_of(rows, min_ps, row, EACH[2])[:, None]
+        kept = e >= rows.number(min_ps, row, EACH[2])[:, None]
         if TOP:
             whole = rows.sum(e, turn)
-            least, turn = least_power(rows, e, bits, whole * number_of(rows, top_ps, row, EACH[1]), turn + 1)
+            least, turn = least_power(rows, e, bits, whole * rows.number(top_ps, row, EACH[1]), turn + 1)
             kept = kept & (bits >= least[:, None])
         kept = kept & (e > 0)
         part = gl.where(kept, e, 0.0)

@@ -8,9 +8,10 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import kernels as errors
+from weft.kernels.machines import place_of
 from weft.kernels.memory import empty_like
 from weft.kernels.rows.plan import ACCESS_BYTES, CLUSTERS, USUAL_PART, RowConfig
-from weft.runtime.arguments import HOST, array, extents
+from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -46,31 +47,48 @@ class Lines:
     @property
     def place(self) -> str:
         """The device, for messages."""
-        return "the host" if self.device == HOST else f"GPU {self.device}"
+        return place_of(self.device)
 
 
 def lines_of(op: str, name: str, value: Any, dtypes: tuple[str, ...] = FLOATS) -> Lines:
     """An array as rows. Raises LaunchError: kernels-rows-array, kernels-rows-dtype, kernels-rows-strides."""
+    found, shape, strides = measured(op, name, value, dtypes, 1, "an array without a last axis")
+    count, pitch = merged(op, name, found.dtype, shape, strides, 1)
+    pitch = shape[-1] if count == 1 else pitch
+    return Lines(name, found.dtype, shape, count, shape[-1], pitch, found.pointer, found.device)
+
+
+def measured(
+    op: str, name: str, value: Any, dtypes: tuple[str, ...], least: int, fewer: str
+) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+    """An array of at least `least` dimensions, its shape and its strides in elements; `fewer` describes one of fewer. Raises
+    LaunchError: kernels-rows-array, kernels-rows-dtype."""
     found = array(value)
-    measured = None if found is None else extents(value)
-    if found is None or measured is None or not measured[0]:
-        got = f"a {type(value).__name__}" if found is None else "an array without a last axis"
-        raise fail(errors.ROWS_ARRAY, op=op, name=name, got=got)
+    sizes = None if found is None else extents(value)
+    if found is None or sizes is None or len(sizes[0]) < least:
+        raise fail(errors.ROWS_ARRAY, op=op, name=name, got=f"a {type(value).__name__}" if found is None else fewer)
     if found.dtype not in dtypes:
         raise fail(errors.ROWS_DTYPE, op=op, name=name, got=found.dtype, known=", ".join(dtypes))
-    shape, strides = _whole(op, name, *measured)
-    count, pitch = 1, shape[-1]
+    return found, *_whole(op, name, *sizes)
+
+
+def merged(
+    op: str, name: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], inner: int
+) -> tuple[int, int]:
+    """All axes but the last `inner` as one: its size and its stride, which means nothing at size 1. Raises LaunchError
+    (kernels-rows-strides) if they are none, or if elements of the last axis do not follow one another."""
+    count, step = 1, 0
     apart = strides[-1] == 1 or shape[-1] <= 1
-    for size, stride in zip(reversed(shape[:-1]), reversed(strides[:-1]), strict=True):
+    for size, stride in zip(reversed(shape[:-inner]), reversed(strides[:-inner]), strict=True):
         if size == 1:
             continue
-        apart = apart and (count == 1 or stride == count * pitch)
-        pitch = stride if count == 1 else pitch
+        apart = apart and (count == 1 or stride == count * step)
+        step = stride if count == 1 else step
         count *= size
     if not apart and 0 not in shape:
-        nbytes = 2 * prod(shape) * ITEMSIZE[found.dtype]
+        nbytes = 2 * prod(shape) * ITEMSIZE[dtype]
         raise fail(errors.ROWS_STRIDES, op=op, name=name, shape=list(shape), strides=list(strides), nbytes=nbytes)
-    return Lines(name, found.dtype, shape, count, shape[-1], pitch, found.pointer, found.device)
+    return count, step
 
 
 def same_rows(op: str, name: str, value: Any, x: Lines, dtypes: tuple[str, ...] = FLOATS) -> Lines:
@@ -86,13 +104,7 @@ def same_rows(op: str, name: str, value: Any, x: Lines, dtypes: tuple[str, ...] 
 
 def vector_of(op: str, name: str, value: Any, x: Lines, count: int, dtypes: tuple[str, ...] = FLOATS) -> Lines:
     """A contiguous array of `count` elements on the device of `x`, of any shape. Raises LaunchError: as `same_rows`."""
-    found = array(value)
-    measured = None if found is None else extents(value)
-    if found is None or measured is None:
-        raise fail(errors.ROWS_ARRAY, op=op, name=name, got=f"a {type(value).__name__}")
-    if found.dtype not in dtypes:
-        raise fail(errors.ROWS_DTYPE, op=op, name=name, got=found.dtype, known=", ".join(dtypes))
-    shape, strides = _whole(op, name, *measured)
+    found, shape, strides = measured(op, name, value, dtypes, 0, f"a {type(value).__name__}")
     if prod(shape) != count:
         raise fail(errors.ROWS_SHAPE, op=op, name=name, got=list(shape), want=[count], x=x.name, of=list(x.shape))
     step = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd
 from typing import Any
 
 from weft import language as gl
@@ -11,11 +11,9 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.rotary import rotate
 from weft.kernels.memory import empty_like
-from weft.kernels.rows.operands import FLOATS, INTEGERS, Lines, lines_of, parameter, vector_of
+from weft.kernels.rows.operands import FLOATS, INTEGERS, Lines, lines_of, measured, merged, parameter, vector_of
 from weft.kernels.rows.plan import ACCESS_BYTES, BACKWARD_REGISTERS, USUAL_WARPS, power_of_two
 from weft.layout import WARP_SIZE
-from weft.runtime.arguments import array, extents
-from weft.runtime.dtypes import ITEMSIZE
 
 HELD = USUAL_WARPS * WARP_SIZE * 32
 """Elements of a program, 32 of each thread."""
@@ -123,27 +121,9 @@ def _unit(source: Heads, target: Heads, pairs: int) -> int:
 
 def _heads(op: str, name: str, value: Any, dtypes: tuple[str, ...] = FLOATS) -> Heads:
     """An array [..., S, H, D]. Raises LaunchError: as `lines_of`."""
-    found = array(value)
-    measured = None if found is None else extents(value)
-    if found is None or measured is None or len(measured[0]) < 3:
-        got = (
-            f"a {type(value).__name__}" if found is None else "an array of fewer than three dimensions, [..., S, H, D]"
-        )
-        raise fail(errors.ROWS_ARRAY, op=op, name=name, got=got)
-    if found.dtype not in dtypes:
-        raise fail(errors.ROWS_DTYPE, op=op, name=name, got=found.dtype, known=", ".join(dtypes))
-    shape, strides = (tuple(int(n) for n in each) for each in measured)
-    tokens, step = 1, 0
-    apart = strides[-1] == 1 or shape[-1] <= 1
-    for size, stride in zip(reversed(shape[:-2]), reversed(strides[:-2]), strict=True):
-        if size == 1:
-            continue
-        apart = apart and (tokens == 1 or stride == tokens * step)
-        step = stride if tokens == 1 else step
-        tokens *= size
-    if not apart and 0 not in shape:
-        nbytes = 2 * prod(shape) * ITEMSIZE[found.dtype]
-        raise fail(errors.ROWS_STRIDES, op=op, name=name, shape=list(shape), strides=list(strides), nbytes=nbytes)
+    fewer = "an array of fewer than three dimensions, [..., S, H, D]"
+    found, shape, strides = measured(op, name, value, dtypes, 3, fewer)
+    tokens, step = merged(op, name, found.dtype, shape, strides, 2)
     reach = (tokens - 1) * step + (shape[-2] - 1) * strides[-2] + shape[-1]
     # For messages and overlaps one row that reaches from the first element to the last.
     lines = Lines(name, found.dtype, shape, 1, reach if tokens * shape[-2] else 0, 0, found.pointer, found.device)
