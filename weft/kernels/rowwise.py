@@ -15,7 +15,6 @@ from weft.kernels.rows.plan import (
     BACKWARD_REGISTERS,
     CLUSTERS,
     EACH,
-    FORWARD_REGISTERS,
     LONGEST_PART,
     MOST_WARPS,
     USUAL_PART,
@@ -98,7 +97,7 @@ def _forward(op: str, x: Any, out: Any, config: SoftmaxConfig | RowConfig | None
     # rows of 32,768, and persistent programs that copied ahead 0.91.
     ahead = given.copies(given.num_ctas > 1, vec * source.itemsize)
     plan = plan_of(given, source.rows, source.cols, vec, ahead=ahead, numbers=2)
-    options: dict[str, Any] = {**plan.options, "maxnreg": FORWARD_REGISTERS}
+    options: dict[str, Any] = {**plan.options, "maxnreg": plan.registers}
     arguments = (x, out, source.rows, source.cols, *pitches(source, target), op == "log_softmax", plan)
     programs = groups_of(plan, source.rows)
     if ahead or given.programs:

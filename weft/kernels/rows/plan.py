@@ -90,6 +90,13 @@ class RowPlan:
         return gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=self._copies)
 
     @property
+    def registers(self) -> int:
+        """Registers of a thread in a forward pass. With 64 elements of a row a softmax needs about 100 (64 spill 300 to 640
+        bytes)."""
+        lines = 1 if self.blocks > 1 else self.lines
+        return FORWARD_REGISTERS if self.part * lines <= EACH * WARP_SIZE * self.warps else BACKWARD_REGISTERS
+
+    @property
     def options(self) -> dict[str, Any]:
         """Launch options."""
         return {"num_ctas": self.blocks, "num_warps": self.warps}
