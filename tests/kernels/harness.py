@@ -110,6 +110,9 @@ class Runner:
         `compiles=False` leaves NVRTC out; `spills` allows local memory; `exact=False` says that the GPU may be off by a stated
         bound; `ordered=False` that results depend on the order of threads. Options are the launch's.
         """
+        assert not any(isinstance(a, (TensorDescriptor, LayoutTensor)) for a in args), (
+            "of a host array: `Described`, `Viewed`"
+        )
         described, args = args, tuple(a.array if isinstance(a, _MADE) else a for a in args)
         first = [self.device.array(a) if isinstance(a, np.ndarray) else a for a in args]
         compiled = kernel[grid](*as_given(described, first), **options)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import weft
-from tests.kernels.harness import Viewed, poison, random, same
+from tests.kernels.harness import Described, Viewed, poison, random, same
 from weft import language as gl
 from weft.errors import Hazard, UserError
 from weft.language.nvidia.hopper import mbarrier, tma
-from weft.nvidia.hopper import TensorDescriptor
 from weft.views import LayoutTensor
 
 SHARED = gl.AddressSpace.SHARED
@@ -104,7 +103,7 @@ def loaded(src, out, N: gl.constexpr):
 def test_bytes_of_a_load(run, rng, threads):
     x, out = random(rng, np.float32, (2 * threads,)), poison((2 * threads,), np.float32)
     layout = gl.NVMMASharedLayout(0, 32, 1)
-    run(loaded, 2, TensorDescriptor.from_tensor(x, [threads], layout), Viewed(out), threads, block=threads)
+    run(loaded, 2, Described(x, [threads], layout), Viewed(out), threads, block=threads)
     i = np.arange(threads)
     want = np.where(i // 32 % 2 == 1, x.reshape(2, threads)[:, ::-1], i).ravel()
     same(out, want.astype(np.float32))

@@ -364,7 +364,7 @@ def test_random_products(device, seed):
     if config is not None and config.variant not in ("cooperative", "ping_pong"):
         config = replace(config, pack=True)
     if config is not None and config.cluster > 1:
-        config = replace(config, pack=True)
+        config = replace(config, pack=True, block_n=64)
     exact, bound = product(a.values, b.values, config)
     x, options = About(exact, bound), {}
     if rng.integers(2):

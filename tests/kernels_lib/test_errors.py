@@ -239,6 +239,17 @@ def test_a_configuration_of_blackwell_that_does_not_work(field, value, words):
         refused("kernels-config", lambda: matmul(A, B, config=config), field, str(value), "tcgen05", words)
 
 
+def test_a_block_with_gaps_does_not_fit():
+    """Two pieces along K of 80 columns each: the second begins where 128 columns would end."""
+    config = {"variant": "ping_pong", "block_m": 128, "block_n": 80, "block_k": 256, "stages": 4}
+    fp8 = np.zeros((24, 512), np.int8)
+    refused("kernels-config", lambda: matmul(fp8, fp8.T, config=config), "stages", "shared memory")
+
+
+def test_a_tile_too_low_for_its_warps_and_of_an_odd_width():
+    refused("kernels-config", lambda: matmul(A, B, config={"block_m": 64, "block_n": 112}), "block_m", "64", "128")
+
+
 def test_configurations_that_are_offered_work():
     for config in matmul_configs(A, B):
         config.check(2, 4)
@@ -343,10 +354,12 @@ def test_no_halves(b):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("swap", True), ("block_n", 16), ("block_n", 96)]
-)  # fmt: skip
-def test_configurations_without_halves(field, value):
-    refused("kernels-config", lambda: matmul(A, B, gated=True, config={field: value}), field, "gated product")
+    ("field", "value", "words"),
+    [("swap", True, ""), ("block_n", 16, "from 32"), ("block_n", 96, "from 32"), ("block_n", 32, "from 64")],
+)
+def test_configurations_without_halves(field, value, words):
+    config = {field: value, "cluster": 2 if "64" in words else 1}
+    refused("kernels-config", lambda: matmul(A, B, gated=True, config=config), field, "gated product", words)
 
 
 def test_pairs_of_blackwell_have_no_halves():

@@ -155,8 +155,11 @@ class MatmulConfig:
         return self.stages * self.stage_bytes(itemsize) + self.epilogue_bytes(out_itemsize) + BARRIER_BYTES
 
     def stage_bytes(self, itemsize: int) -> int:
-        """Shared memory of a stage: a block of a and a block of b."""
-        return (self.block_m + self.columns_held) * self.block_k * itemsize
+        """Upper bound of a stage's shared memory: a block of a and a block of b. Columns of b whose number is no power of two
+        leave a gap behind each piece along K but the last."""
+        whole, held = (self.block_m + self.columns_held) * self.block_k * itemsize, self.columns_held
+        pieces = self.block_k * itemsize // PIECE_BYTES
+        return whole + max(pieces - 1, 0) * ((1 << (held - 1).bit_length()) - held) * PIECE_BYTES
 
     def epilogue_bytes(self, out_itemsize: int) -> int:
         """Shared memory of the buffers through which the epilogue stores."""
@@ -167,8 +170,9 @@ class MatmulConfig:
         return stored_by * buffers * self.rows_of_warps * width * out_itemsize
 
     def pieces(self, width: int) -> int:
-        """Pieces of `width` columns of the part of a tile that a partition stores."""
-        return self.accumulators_per_thread * 32 * self.num_warps // (self.rows_of_warps * width)
+        """Pieces of `width` columns of the part of a tile that a partition stores; of one that is too low for its warps, which
+        `check` refuses, 1."""
+        return max(self.accumulators_per_thread * 32 * self.num_warps // (self.rows_of_warps * width), 1)
 
     def filled(self, itemsize: int, out_itemsize: int, most: int = MOST_ACCUMULATORS) -> MatmulConfig:
         """The configuration with all sizes of 0 filled in, for the given element sizes of operands and output.

@@ -369,8 +369,10 @@ def rules(config: MatmulConfig, ending: Ending) -> list[tuple[str, bool, str]]:
     if plan.straight:
         found.append(("swap", not config.swap, f"False for a {'gated product' if plan.gated else _MEASURED}"))
     if plan.gated:
-        wide = config.block_n in WIDTHS and config.block_n >= LEAST_GATED
-        rule = f"a power of two from {LEAST_GATED} for a gated product, whose tiles have columns of both halves"
+        least = LEAST_GATED * config.cluster
+        wide = config.block_n in WIDTHS and config.block_n >= least
+        apart = " in a cluster" if config.cluster > 1 else ""
+        rule = f"a power of two from {least} for a gated product{apart}, whose tiles have columns of both halves"
         found.append(("block_n", wide, rule))
         rule = "1 for a gated product on Blackwell"
         found.append(("cluster", config.cluster == 1 or not config.in_tensor_memory, rule))
