@@ -21,6 +21,7 @@ from weft.kernels.attend import attention, compile_attention
 from weft.kernels.attend_backward import attention_backward
 from weft.kernels.attend_plan import AttentionConfig
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
+from weft.kernels.decode import compile_decode, decode_attention
 from weft.kernels.explanation import Explanation
 from weft.kernels.factors import rms_factors
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
@@ -49,9 +50,9 @@ from weft.kernels.tuning import tune_matmul
 __all__ = [
     "ORDERS", "VARIANTS", "AttentionConfig", "Explanation", "MatmulConfig", "Normalised", "RowConfig", "Schedule",
     "SoftmaxConfig", "Sorted", "argmax", "attention", "attention_backward", "chosen_config", "chosen_softmax",
-    "compile_attention", "compile_matmul", "compile_scaled", "count_experts", "cross_entropy", "cross_entropy_backward",
-    "cumsum", "geglu", "geglu_backward", "layer_norm", "layer_norm_backward", "log_softmax", "log_softmax_backward",
-    "matmul", "matmul_configs", "matmul_scaled", "rms_factors", "rms_norm", "rms_norm_backward", "rope", "sample",
-    "schedulers", "softmax", "softmax_backward", "sort_experts", "swiglu", "swiglu_backward", "topk", "topk_gating",
-    "topk_gating_backward", "tune_matmul",
+    "compile_attention", "compile_decode", "compile_matmul", "compile_scaled", "count_experts", "cross_entropy",
+    "cross_entropy_backward", "cumsum", "decode_attention", "geglu", "geglu_backward", "layer_norm", "layer_norm_backward",
+    "log_softmax", "log_softmax_backward", "matmul", "matmul_configs", "matmul_scaled", "rms_factors", "rms_norm",
+    "rms_norm_backward", "rope", "sample", "schedulers", "softmax", "softmax_backward", "sort_experts", "swiglu",
+    "swiglu_backward", "topk", "topk_gating", "topk_gating_backward", "tune_matmul",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,8 +159,7 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
     """The configuration for head sizes of keys and of values and the parts of a kernel, for `members` query heads for each head
     of keys; and how many consecutive queries of a head a consumer's 64 rows are. Raises LaunchError (attention-size)."""
     if (size, v_size) not in TILES:
-        known = sorted(TILES, key=lambda sizes: (abs(sizes[0] - size) + abs(sizes[1] - v_size), sizes))
-        raise fail(errors.SIZE, size=size, v_size=v_size, known=", ".join(map(_sizes, known)))
+        raise no_size(size, v_size, TILES)
     config = TILES[size, v_size][parts.bounded]
     if parts.sequences:
         return config, ROWS
@@ -168,6 +168,12 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
     # Three consumers have no registers left for bounds from memory, or for functions of the caller.
     most = 2 if parts.documents or parts.score_mod is not None or parts.mask_mod is not None else config.consumers
     return replace(config, consumers=min(config.consumers, most, -(-rows // ROWS))), length
+
+
+def no_size(size: int, v_size: int, among: Iterable[tuple[int, int]]) -> Exception:
+    """The error for head sizes that are not among these."""
+    known = sorted(among, key=lambda sizes: (abs(sizes[0] - size) + abs(sizes[1] - v_size), sizes))
+    return fail(errors.SIZE, size=size, v_size=v_size, known=", ".join(map(_sizes, known)))
 
 
 def _sizes(sizes: tuple[int, int]) -> str:
@@ -237,7 +243,7 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     columns = queries // plan.tile_queries + sequences if parts.sequences else -(-queries // plan.tile_queries)
     rows = kv_heads * -(-members // plan.tile_heads) * (1 if parts.sequences else batch)
     band = max(1, CACHE_BYTES // (keys * (size + v_size) * query.itemsize)) * -(-members // plan.tile_heads)
-    described = _of_sequences if parts.sequences else _grouped
+    described = _of_sequences if parts.sequences else grouped
     call = Attention(
         plan,
         min(rows * columns, multiprocessors_of(query.device, machine_of(machine))),
@@ -250,7 +256,7 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     return replace(ready, call=call)
 
 
-def _grouped(x: Heads, kv_heads: int, box: tuple[int, ...], plan: AttentionPlan) -> Described:
+def grouped(x: Heads, kv_heads: int, box: tuple[int, ...], plan: AttentionPlan) -> Described:
     """The descriptors of queries or results, [batch, kv heads, query heads of each, queries, head size]."""
     (batch, count, queries, size), (by_batch, by_head, by_query, last) = x.shape, x.strides
     members = count // kv_heads

@@ -58,15 +58,17 @@ def heads(name: str, value: Any) -> Heads:
     return Heads(name, found.dtype, (a, b, c, d), (e, f, g, h), found.pointer, found.device)
 
 
-def check_alike(q: Heads, k: Heads, v: Heads) -> None:
-    """Raises LaunchError: attention-devices, attention-dtypes, attention-shapes, attention-heads."""
+def check_alike(q: Heads, k: Heads, v: Heads, paged: bool = False) -> None:
+    """The first dimension of `paged` keys is not a batch.
+
+    Raises LaunchError: attention-devices, attention-dtypes, attention-shapes, attention-heads."""
     for other in (k, v):
         if other.device != q.device:
             raise fail(errors.DEVICES, first=q.place, name=other.name, other=other.place)
     if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
         raise fail(errors.DTYPES, q=q.dtype, k=k.dtype, v=v.dtype, known=" or ".join(DTYPES))
     pairs = ((q, k, 0), (q, k, 3), (k, v, 0), (k, v, 1), (k, v, 2))
-    for first, second, dim in pairs:
+    for first, second, dim in pairs[1:] if paged else pairs:
         if first.shape[dim] != second.shape[dim]:
             raise fail(
                 errors.SHAPES, first=first.name, second=second.name, one=list(first.shape), other=list(second.shape),

@@ -41,6 +41,34 @@ def fill_zero(value: Any) -> None:
         value[...] = 0
 
 
+_zeros: dict[tuple[int, int], Any] = {}
+"""PyTorch's arrays of zeros that launches leave zero, by device and stream."""
+
+
+def zeros_kept(value: Any, count: int, stream: Any) -> Any:
+    """At least `count` int32 zeros for a launch on `stream` that leaves them zero, on the device of `value`.
+
+    Launches on a stream follow one another, so all of them get the same array. What is captured in a CUDA graph gets an array
+    of its own, which the graph sets to zero."""
+    if not getattr(value, "is_cuda", False):
+        made = empty_like(value, (count,), "int32")
+        fill_zero(made)
+        return made
+    cuda: Any = sys.modules["torch"].cuda
+    on = cuda.current_stream(value.device)
+    if stream is not None:
+        on = stream if isinstance(stream, cuda.Stream) else cuda.ExternalStream(int(stream), device=value.device)
+    key = value.get_device(), on.cuda_stream
+    captured = cuda.is_current_stream_capturing()
+    found = None if captured else _zeros.get(key)
+    if found is None or found.shape[0] < count:
+        with cuda.stream(on):
+            found = value.new_zeros((max(count, 1024),), dtype=sys.modules["torch"].int32)
+        if not captured:
+            _zeros[key] = found
+    return found
+
+
 def fill(value: Any, number: float) -> None:
     """Set every element to a number."""
     if hasattr(value, "fill_"):

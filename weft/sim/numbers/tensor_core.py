@@ -26,6 +26,8 @@ PART = 1 << 13
 """Accumulators that are computed together, so that the intermediate arrays fit in the host's caches."""
 NO_EXPONENT = -(1 << 13)
 """The exponent of zero: below all others."""
+LEAST = -300
+"""Below the exponents of all products of fp32 numbers."""
 SMALLEST, LARGEST = -100, 120
 """Range of exponents in which terms are scaled to 32-bit integers."""
 
@@ -122,7 +124,7 @@ def _instruction(
 
 def _wide(x: Array, y: Array, acc: Array, top: Array, precision: Precision) -> Array:
     """The accumulators after one instruction, computed in float64, for arbitrary values."""
-    scale = np.ldexp(1.0, precision.fraction - np.maximum(top, -1000))
+    scale = np.ldexp(1.0, precision.fraction - np.maximum(top, LEAST))
     total = np.trunc(acc.astype(np.float64) * scale)
     for left, right in zip(x.astype(np.float64), y.astype(np.float64), strict=True):
         total += np.trunc(left[:, :, None] * right[:, None] * scale)

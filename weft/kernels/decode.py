@@ -1,0 +1,239 @@
+"""`decode_attention`: few queries against a cache of keys and values; checks of its arrays, and the table of prepared calls."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from weft.errors import attention as errors
+from weft.errors import fail
+from weft.kernels.arrays import Described, address
+from weft.kernels.attend import grouped, no_size
+from weft.kernels.attend_options import Options, check_options, check_vector, factors
+from weft.kernels.attend_plan import SHARED_BYTES, AttentionConfig
+from weft.kernels.decode_plan import PIECE, TILES, DecodePlan, make_decode_plan, pages_by_tma
+from weft.kernels.device.decode import decode
+from weft.kernels.heads import Heads, check_alike, check_described, check_out, check_overlap, heads
+from weft.kernels.machines import machine_of, multiprocessors_of, target_of
+from weft.kernels.memory import empty_like, fill, used_on, zeros_kept
+from weft.runtime import driver
+from weft.runtime.arguments import extents
+from weft.runtime.compiled import CompiledKernel
+
+QUERIES = 16
+"""The most queries of a sequence."""
+_READY = 1024
+"""The table of prepared calls is cleared at this size."""
+_known: dict[tuple[Any, ...], Decode] = {}
+
+
+@dataclass(frozen=True)
+class Decode:
+    """A prepared decode attention: its plan, grid, descriptors and numbers. `spans` are the byte ranges of q, k, v and out."""
+
+    plan: DecodePlan
+    programs: int
+    units: int
+    shape: tuple[int, int, int, int]
+    dtype: str
+    by_length: bool
+    spans: tuple[tuple[int, int], ...]
+    q: Described
+    k: Described
+    v: Described
+    out: Described
+    numbers: tuple[Any, ...]
+
+    def arguments(self, q: Any, k: Any, v: Any, out: Any, lse: Any, work: Any, given: Any) -> tuple[Any, ...]:
+        """The kernel's arguments."""
+        cache_seqlens, block_table, sinks = given
+        return (
+            self.q.of(q), self.k.of(k), self.v.of(v), self.out.of(out), lse, cache_seqlens, block_table, *work, sinks,
+            *self.numbers, self.plan,
+        )  # fmt: skip
+
+    def work(self, like: Any, stream: Any) -> tuple[Any, Any]:
+        """Memory for partial results, and the counters of tiles."""
+        size = 2 * self.programs * self.plan.used * (self.plan.v_size + 1)
+        return empty_like(like, (size,), "float32"), zeros_kept(like, self.units, stream)
+
+
+def decode_attention(
+    q: Any, k: Any, v: Any, cache_seqlens: Any = None, *, block_table: Any = None, scale: float | None = None,
+    window: tuple[int | None, int | None] | None = None, softcap: float | None = None, sinks: Any = None,
+    return_lse: bool = False, out: Any = None, config: AttentionConfig | None = None, stream: Any = None,
+) -> Any:  # fmt: skip
+    """softmax(scale * q k^T) v of the last positions of sequences against a cache; returns `out` [batch, heads, queries, head
+    size of v].
+
+    `q` is [batch, heads, queries, head size], 1 to 16 queries of each sequence. Without `block_table` the cache is `k` [batch,
+    kv heads, capacity, head size] and `v` [batch, kv heads, capacity, head size of v]. With it, an int32 array [batch, n], the
+    cache has pages: `k` is [pages, kv heads, page size, head size], `v` likewise, and positions i * page size and following of
+    sequence b lie in page block_table[b, i]. Entries behind a sequence's end are not read. Page sizes are multiples of the
+    blocks of keys (128; 64 for the largest heads), or divide them and are multiples of 8. A cache whose heads lie side by side,
+    [..., page size, kv heads, head size], is passed with these axes swapped: strides are as free as those of `attention`, and
+    so are head sizes, float16 and bfloat16, and the numbers of heads.
+
+    `cache_seqlens`, an int32 array [batch] on the device of q, are the lengths of sequences, with the queries' own positions,
+    whose keys and values the cache has already; without it all are as long as the cache. Nothing waits for them on the host, so
+    that a CUDA graph serves all lengths. A length that is negative or beyond the cache, and an entry of `block_table` that is
+    no page, stop the simulator and debug builds; otherwise nothing outside of the cache is read.
+
+    Queries are the last positions: query i sees the keys up to position length - queries + i, with `window` (left, right) those
+    at most `left` before it. `scale`, `softcap`, `sinks`, `return_lse` and `config`, with one consumer, are those of
+    `attention`. What the cache holds behind a sequence's end is of no account, even if it is NaN.
+
+    All multiprocessors load equal parts of all keys and values, in one launch; results of parts are combined in float32, in an
+    order that depends on lengths and shapes only.
+
+    Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads, attention-size,
+    attention-strides, attention-queries, attention-pages, attention-scale, attention-window, attention-softcap,
+    attention-option, attention-out, attention-out-overlaps, attention-config, attention-config-kind, attention-room,
+    attention-target, kernels-out-needed.
+    """
+    options = _options(scale, window, softcap, sinks, return_lse, config)
+    ready = _ready(q, k, v, cache_seqlens, block_table, out, options)
+    if out is None:
+        out = _empty(q, ready)
+    lse = empty_like(q, ready.shape[:3], "float32") if return_lse else None
+    if ready.programs:
+        work = ready.work(q, stream)
+        given = cache_seqlens, block_table, sinks
+        decode[ready.programs](*ready.arguments(q, k, v, out, lse, work, given), num_warps=4, stream=stream)
+        used_on(work[0], stream)
+    else:
+        fill(out, 0)
+        if lse is not None:
+            fill(lse, -math.inf)
+    return (out, lse) if return_lse else out
+
+
+def compile_decode(
+    q: Any, k: Any, v: Any, cache_seqlens: Any = None, *, block_table: Any = None, out: Any = None, **options: Any
+) -> CompiledKernel:
+    """The kernel that `decode_attention` would launch with these options, compiled: its text, registers and shared memory.
+    Raises what `decode_attention` raises, and attention-empty."""
+    given = _options(*(options.get(name) for name in ("scale", "window", "softcap", "sinks", "return_lse", "config")))
+    ready = _ready(q, k, v, cache_seqlens, block_table, out, given)
+    if not ready.programs:
+        raise fail(errors.EMPTY, shape=list(ready.shape))
+    lse = empty_like(q, ready.shape[:3], "float32") if given.return_lse else None
+    out = _empty(q, ready) if out is None else out
+    arrays = cache_seqlens, block_table, given.sinks
+    return decode.warmup(*ready.arguments(q, k, v, out, lse, ready.work(q, None), arrays), num_warps=4)
+
+
+def _options(scale: Any, window: Any, softcap: Any, sinks: Any, return_lse: Any, config: Any) -> Options:
+    return Options(
+        causal=True,
+        scale=scale,
+        window=window,
+        softcap=softcap,
+        sinks=sinks,
+        return_lse=bool(return_lse),
+        config=config,
+    )
+
+
+def _empty(q: Any, ready: Decode) -> Any:
+    """An output in the memory order of q."""
+    batch, count, queries, size = ready.shape
+    if ready.by_length:
+        return empty_like(q, (batch, queries, count, size), ready.dtype).swapaxes(1, 2)
+    return empty_like(q, ready.shape, ready.dtype)
+
+
+def _ready(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: Any, options: Options) -> Decode:
+    """The prepared call for these arrays. Addresses are checked at each call that passes `out`."""
+    given = (q, k, v) if out is None else (q, k, v, out)
+    try:
+        arrays = tuple(None if x is None else _key(x) for x in (*given, cache_seqlens, block_table))
+        key = (arrays, len(given), options.key(_key), None if q.is_cuda else driver.simulated_target().arch)
+        ready = _known.get(key)
+    except (AttributeError, TypeError):
+        # Not PyTorch tensors, or an unhashable argument.
+        key = ready = None
+    if ready is None:
+        ready = _prepare(q, k, v, cache_seqlens, block_table, out, options)
+        if key is not None:
+            if len(_known) >= _READY:
+                _known.clear()
+            _known[key] = ready
+    if out is not None:
+        check_overlap(ready.spans, tuple(map(address, given)))
+    return ready
+
+
+def _key(x: Any) -> tuple[Any, ...]:
+    return x.dtype, x.shape, x.stride(), x.data_ptr() & 15, x.get_device()
+
+
+def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: Any, options: Options) -> Decode:
+    given = query, key, value = heads("q", q), heads("k", k), heads("v", v)
+    paged = block_table is not None
+    check_alike(query, key, value, paged)
+    (batch, count, queries, size), (extent, kv_heads, page, v_size) = query.shape, value.shape
+    if not 1 <= queries <= QUERIES:
+        raise fail(errors.QUERIES, got=queries, most=QUERIES)
+    left, right = check_options(options, query, key)
+    check_vector("cache_seqlens", cache_seqlens, "int32", (batch,), query)
+    width = _width(block_table)
+    check_vector("block_table", block_table, "int32", (batch, width), query)
+    keys = width * page if paged else page
+    config = _config(size, v_size, options.config)
+    if paged and page and not pages_by_tma(page, config.block_n):
+        raise fail(errors.PAGES, got=page, block=config.block_n, step=PIECE)
+    members = count // kv_heads if kv_heads else 1
+    parts = options.parts(left, right if queries > 1 else None)
+    length = 1 << (queries - 1).bit_length()
+    plan = make_decode_plan(query.dtype, size, v_size, config, parts, length, page if paged else 0, max(members, 1))
+    if plan.shared_bytes > SHARED_BYTES:
+        raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
+    shape = (batch, count, queries, v_size)
+    by_length = query.strides[2] > query.strides[1] and count > 1
+    strides = (count * queries * v_size, *((v_size, count * v_size) if by_length else (queries * v_size, v_size)), 1)
+    target = Heads("out", query.dtype, shape, strides, 0, query.device) if out is None else heads("out", out)
+    if out is not None:
+        check_out(target, shape, query)
+    nothing = 0 in shape or not keys or not extent
+    if not nothing:
+        for each in (*given, target):
+            check_described(each)
+        machine = target_of(query.device)
+        if not machine.has_wgmma:
+            raise fail(errors.TARGET, target=machine.name)
+    units = batch * kv_heads * -(-members // plan.tile_heads)
+    programs = 0
+    if not nothing:
+        most = multiprocessors_of(query.device, machine_of(target_of(query.device)))
+        programs = min(most, units * -(-keys // plan.block_n))
+    return Decode(
+        plan, programs, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
+        grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), _cached(value, plan),
+        grouped(target, kv_heads, plan.o_box, plan),
+        (*factors(options, size), batch, kv_heads, members, queries, keys, width, extent, left or 0),
+    )  # fmt: skip
+
+
+def _width(block_table: Any) -> int:
+    """Entries of each sequence."""
+    measured = None if block_table is None else extents(block_table)
+    return int(measured[0][1]) if measured is not None and len(measured[0]) == 2 else 0
+
+
+def _config(size: int, v_size: int, config: AttentionConfig | None) -> AttentionConfig:
+    """The configuration. Raises LaunchError: attention-size, attention-config."""
+    if (size, v_size) not in TILES:
+        raise no_size(size, v_size, TILES)
+    if config is not None and config.consumers != 1:
+        raise fail(errors.CONFIG, field="consumers", value=config.consumers, rule="1 for decode_attention")
+    return TILES[size, v_size] if config is None else config
+
+
+def _cached(x: Heads, plan: DecodePlan) -> Described:
+    """The descriptors of keys or values, in pieces of a block."""
+    block = plan.block_n, x.shape[3]
+    columns = x.shape[3] if plan.pieces == 1 else plan.layout(block).swizzle_byte_width // x.itemsize
+    box = (1, 1, plan.piece, columns)
+    return Described(x.shape, x.strides, box, plan.layout(box))

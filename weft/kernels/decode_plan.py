@@ -1,0 +1,81 @@
+"""What a decode attention kernel is compiled for: one consumer, the pages of the cache, and partial results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from weft import language as gl
+from weft.kernels.attend_plan import ROWS, AttentionConfig, AttentionPlan, Parts
+from weft.kernels.plan import DTYPES
+
+TILES: dict[tuple[int, int], AttentionConfig] = {
+    (64, 64): AttentionConfig(128, 1, 5),
+    (96, 96): AttentionConfig(128, 1, 4),
+    (128, 128): AttentionConfig(128, 1, 3),
+    (192, 128): AttentionConfig(64, 1, 4),
+    (256, 256): AttentionConfig(64, 1, 3),
+}
+"""Configurations by head size of queries and keys, and of values: as many slots as shared memory has room for, since the bytes
+in flight are what bounds the rate."""
+PIECE = 8
+"""TMA fills pieces of a block that have a multiple of 8 rows, the rows that a swizzle spans."""
+REGISTERS = (56,)
+"""Registers of a thread of the producer."""
+HELD = 64
+"""Elements of partial results that a thread loads at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodePlan(AttentionPlan):
+    """Everything that a decode attention kernel is specialised on. `page` is the number of positions in a page of the cache,
+    0 where a sequence's lie behind one another. `group` is the number of query heads in a tile, as a power of two."""
+
+    page: int
+    group: int
+
+    @property
+    def registers(self) -> tuple[int, ...]:
+        """Registers of the producer's threads."""
+        return REGISTERS
+
+    @property
+    def piece(self) -> int:
+        """Rows that a TMA load fills: a block, or of a smaller page all."""
+        return min(self.page or self.block_n, self.block_n)
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of a block."""
+        return self.block_n // self.piece
+
+    @property
+    def used(self) -> int:
+        """Rows of a tile that hold queries, a power of two: the others are zeros. At least 4, one for each warp."""
+        return max(self.group * self.length, 4)
+
+    @property
+    def many(self) -> int:
+        """Partial results that are loaded at a time."""
+        return max(1, min(16, HELD * 128 // (self.used * self.v_size)))
+
+    def line_registers(self, elements: int) -> Any:
+        """A layout of rows of values, of which a thread has some neighbouring elements."""
+        count = self.v_size // elements
+        lanes = min(32, count & -count)
+        return gl.BlockedLayout([1, elements], [32 // lanes, lanes], [4, 1], [1, 0])
+
+
+def pages_by_tma(page: int, block_n: int) -> bool:
+    """Whether a block of keys consists of pieces of whole pages that TMA can fill, or lies in one page."""
+    return page % block_n == 0 or (page % PIECE == 0 and block_n % page == 0)
+
+
+@lru_cache(maxsize=1024)
+def make_decode_plan(
+    dtype: str, size: int, v_size: int, config: AttentionConfig, parts: Parts, length: int, page: int, members: int
+) -> DecodePlan:
+    """The plan of a decode attention kernel; equal plans are one object, which launches compare by identity."""
+    group = min(ROWS // length, 1 << (members - 1).bit_length())
+    return DecodePlan(DTYPES[dtype], size, v_size, config, parts, length, page, group)
