@@ -138,6 +138,17 @@ def attention_lse(torch: ModuleType) -> Call:
     return Call((q, k, v), {}, reference, tolerance=3e-3, rows=(0, 1, 2))
 
 
+def decode_attention(torch: ModuleType) -> Call:
+    q, (k, v) = torch.randn(2, 4, 1, 64).half(), torch.randn(2, 2, 2, 35, 64).half()
+    lengths = torch.tensor([35, 9], dtype=torch.int32)
+
+    def reference(q, k, v, lengths):
+        seen = torch.arange(35) < lengths[:, None, None, None]
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
+
+    return Call((q, k, v, lengths), {}, reference, tolerance=3e-3, rows=(0, 1, 2, 3))
+
+
 def sdpa(torch: ModuleType) -> Callable[..., Any]:
     return lambda q, k, v, causal=False: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
@@ -145,6 +156,7 @@ def sdpa(torch: ModuleType) -> Callable[..., Any]:
 CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::attention": attention,
     "weft::attention_lse": attention_lse,
+    "weft::decode_attention": decode_attention,
     "weft::matmul": matmul,
     "weft::matmul_out": matmul_out,
     "weft::softmax": softmax,
@@ -160,7 +172,7 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::rms_norm": rms_norm,
     "weft::layer_norm": layer_norm,
 }
-NO_GRADIENT = frozenset({"weft::rms_factors"})
+NO_GRADIENT = frozenset({"weft::rms_factors", "weft::decode_attention"})
 """Operators that return tensors and have no backward function."""
 INTEGERS = "gives integers, which have no gradients: in test_integers.py"
 OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to run"

@@ -14,6 +14,7 @@ NO_OPERATORS = {
     "chosen_config": "chooses, and computes nothing",
     "chosen_softmax": "chooses, and computes nothing",
     "compile_attention": "compiles, and computes nothing",
+    "compile_decode": "compiles, and computes nothing",
     "compile_matmul": "compiles, and computes nothing",
     "compile_scaled": "compiles, and computes nothing",
     "matmul_configs": "lists configurations",

@@ -89,6 +89,11 @@ def test_infinities_and_nans_are_those_of_ieee_arithmetic():
     np.testing.assert_array_equal(found, np.array([[np.inf, np.nan], [np.nan, np.nan], [np.inf, 6]], np.float32))
 
 
+def test_rows_of_zeros_beside_what_is_not_finite():
+    found = accumulate(np.zeros((1, 2), np.float32), np.array([[1, np.nan], [1, 1]], np.float32), np.zeros((1, 2)), 16, FULL)
+    np.testing.assert_array_equal(found, np.array([[0, np.nan]], np.float32))
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (40, 16, 8), (2, 300, 70)])
 def test_several_matrices_at_once_are_the_same_as_one_by_one(shape):
     matrices, m, n = shape

@@ -62,7 +62,7 @@ class Cache:
         return gl.minimum(gl.maximum(keys, 0), problem.keys)
 
     @jit
-    def entries(self, problem, tile, last):
+    def entries(self, tile, last):
         """The pages of the pieces that end with the last one of block `last`, one in each lane, from there backwards; -1 for
         those without keys, of which TMA makes zeros."""
         plan: gl.constexpr = self.plan
@@ -204,9 +204,8 @@ def produce(buffers, q, k, v, cache, problem):
         entries = gl.zeros([LANES], gl.int32, gl.BlockedLayout([1], [LANES], [1], [0]))
         for i in range(tile.end - tile.first):
             slot, phase, block = n % plan.stages, (n // plan.stages & 1) ^ 1, tile.end - 1 - i
-            if plan.page:
-                if i % (LANES // plan.pieces) == 0:
-                    entries = cache.entries(problem, tile, block)
+            if plan.page > 0 and i % (LANES // plan.pieces) == 0:
+                entries = cache.entries(tile, block)
             mbarrier.wait(buffers.k_free.index(slot), phase)
             load_block(k, buffers.k_ready.index(slot), buffers.k.index(slot), tile, block, i, entries, plan)
             if i == 0:

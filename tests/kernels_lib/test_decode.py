@@ -1,0 +1,232 @@
+"""Decode attention: lengths, groups of heads, several queries, pages, and parts that are combined, against float64."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+from tests.cuda.build import needs_nvrtc
+from tests.kernels_lib.attended import check, scores
+from weft import settings
+from weft.errors import LaunchError
+from weft.kernels import AttentionConfig, compile_decode, decode, decode_attention
+
+MATRIX = pytest.mark.matrix
+BFLOAT16 = ml_dtypes.bfloat16
+LENGTHS = (0, 1, 7, 129, 1000)
+SMALL = AttentionConfig(16, 1)
+"""Blocks of 16 keys: few keys are many blocks."""
+
+
+@pytest.fixture(autouse=True)
+def few_programs(monkeypatch):
+    """Few programs, so that a program has several tiles, and a tile several programs."""
+    monkeypatch.setattr(decode, "multiprocessors_of", lambda *_: 4)
+
+
+class Cached:
+    """Queries, and sequences of these lengths in a cache that is NaN behind them: `k` and `v`, or with `page` in pages."""
+
+    def __init__(
+        self, rng, lengths, heads, kv_heads, queries=1, size=64, v_size=None, capacity=None, page=0, dtype=np.float16
+    ):
+        batch, v_size = len(lengths), v_size or size
+        capacity = max(lengths) + 5 if capacity is None else capacity
+        width = -(-capacity // page) if page else 0
+        capacity = width * page or capacity
+        self.lengths = np.array(lengths, np.int32)
+        self.q = rng.normal(size=(batch, heads, queries, size)).astype(dtype)
+        self.behind = np.arange(capacity)[None, None, :, None] >= self.lengths[:, None, None, None]
+        self.keys, self.values = (rng.normal(size=(batch, kv_heads, capacity, n)).astype(dtype) for n in (size, v_size))
+        self.k, self.v = (
+            np.where(self.behind, np.nan, x.astype(np.float32)).astype(dtype) for x in (self.keys, self.values)
+        )
+        self.table = None
+        if page:
+            count = batch * width + 3
+            self.table = rng.permutation(count)[: batch * width].reshape(batch, width).astype(np.int32)
+            self.k, self.v = (self._in_pages(x, count, page) for x in (self.k, self.v))
+            # Behind the end of a sequence stands anything.
+            self.table[np.arange(width)[None] * page >= self.lengths[:, None]] = -7
+
+    def _in_pages(self, x, count, page):
+        batch, kv_heads, capacity, size = x.shape
+        pages = np.full((count, kv_heads, page, size), np.nan, x.dtype)
+        pages[self.table] = x.reshape(batch, kv_heads, -1, page, size).swapaxes(1, 2)
+        return pages
+
+    def positions(self):
+        """The position of each query, [batch, 1, queries, 1], and positions of keys."""
+        queries = np.arange(self.q.shape[2])[None, None, :, None] - self.q.shape[2]
+        return self.lengths[:, None, None, None] + queries, np.arange(self.keys.shape[2])
+
+    def seen(self, left=None):
+        at, key = self.positions()
+        return (key <= at) & (key >= at - (1 << 20 if left is None else left))
+
+    def run(self, device, **options):
+        """Into a poisoned output; results, and logarithms of sums."""
+        out = device.full((*self.q.shape[:3], self.v.shape[3]), np.nan, self.q.dtype)
+        options = {name: device.array(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+        table = None if self.table is None else device.array(self.table)
+        given = (*map(device.array, (self.q, self.k, self.v)), device.array(self.lengths))
+        _, lse = decode_attention(*given, block_table=table, return_lse=True, out=out, **options)
+        return device.numpy(out), device.numpy(lse)
+
+    def compare(self, device, s=None, left=None, **options):
+        s = scores(self.q, self.keys, options.get("scale")) if s is None else s
+        values = np.where(self.behind, 0, self.values.astype(np.float32)).astype(self.values.dtype)
+        check(*self.run(device, **options), np.where(self.seen(left), s, -np.inf), values)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "size", "dtype"),
+    [
+        (4, 1, 64, BFLOAT16),
+        (6, 1, 128, np.float16),
+        pytest.param(8, 8, 64, np.float16, marks=MATRIX),
+        pytest.param(16, 2, 256, BFLOAT16, marks=MATRIX),
+        pytest.param(4, 2, 96, np.float16, marks=MATRIX),
+    ],
+)
+def test_lengths_and_groups(device, rng, heads, kv_heads, size, dtype):
+    """One query of each sequence, and blocks of the usual size."""
+    Cached(rng, LENGTHS, heads, kv_heads, size=size, dtype=dtype).compare(device)
+
+
+def test_every_program_has_parts_of_several_tiles(device, rng):
+    """Of tiles with no block in common, and of tiles longer than what a program has; more sequences than are read at a time."""
+    Cached(rng, (3, 150, 0, 40, 200), 4, 2).compare(device, config=SMALL)
+    Cached(rng, [n % 3 for n in range(135)], 1, 1, capacity=2).compare(device, config=SMALL)
+
+
+@pytest.mark.parametrize(
+    ("queries", "heads", "kv_heads"),
+    [(3, 6, 2), (16, 5, 1), pytest.param(1, 70, 1, marks=MATRIX), pytest.param(2, 2, 2, marks=MATRIX)],
+)
+def test_several_queries(device, rng, queries, heads, kv_heads):
+    """The last positions of each sequence; with fewer positions the first queries see nothing. Many heads are several tiles."""
+    Cached(rng, (2, 50, 0), heads, kv_heads, queries).compare(device, config=SMALL, scale=0.3)
+
+
+@pytest.mark.parametrize(
+    ("page", "block", "size"),
+    [
+        (8, 16, 64),
+        (32, 16, 64),
+        (16, 128, 128),
+        pytest.param(8, 64, 96, marks=MATRIX),
+        pytest.param(256, 128, 64, marks=MATRIX),
+    ],
+)
+def test_pages(device, rng, page, block, size):
+    """Pages smaller and larger than a block of keys, in any order, and numbers that are no page behind the ends."""
+    cached = Cached(rng, (0, 1, 129, 70), 4, 2, queries=2, size=size, page=page)
+    cached.compare(device, config=AttentionConfig(block, 1))
+
+
+def test_windows_and_what_changes_scores(device, rng):
+    cached = Cached(rng, (3, 100), 4, 2, queries=2)
+    cached.compare(device, config=SMALL, window=(20, None), left=20)
+    cached.compare(
+        device, scores(cached.q, cached.keys) * 0 + 5 * np.tanh(scores(cached.q, cached.keys) / 5), softcap=5
+    )
+    sinks = np.array([0.5, -1.0, 3.0, 0.0], np.float32)
+    out, lse = cached.run(device, sinks=sinks, config=SMALL)
+    s = np.concatenate([np.where(cached.seen(), scores(cached.q, cached.keys), -np.inf), np.zeros((2, 4, 2, 1))], -1)
+    s[..., -1] = sinks[:, None]
+    nothing = np.where(cached.behind, 0, cached.values.astype(np.float32))
+    check(out, lse, s, np.concatenate([nothing, 0 * nothing[:, :, :1]], 2).astype(np.float16))
+
+
+def test_lengths_that_are_the_cache_s(device, rng):
+    """Without lengths; strides as of positions with their heads side by side, which the result has too."""
+    q, k, v = (
+        device.array(rng.normal(size=(2, n, h, 64)).astype(np.float16)).swapaxes(1, 2)
+        for n, h in ((1, 4), (70, 2), (70, 2))
+    )
+    out, lse = decode_attention(q, k, v, return_lse=True, config=SMALL)
+    assert device.numpy(out.swapaxes(1, 2)).flags.c_contiguous
+    host = [np.ascontiguousarray(device.numpy(x)) for x in (q, k, v)]
+    check(np.ascontiguousarray(device.numpy(out)), device.numpy(lse), scores(*host[:2]), host[2])
+
+
+@pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=MATRIX), pytest.param(4, marks=MATRIX)])
+def test_schedules(rng, seed, monkeypatch):
+    """In any order of programs the last one combines, and leaves the counters zero for the next launch."""
+    cached, kept = Cached(rng, (70, 33), 4, 2), np.zeros(8, np.int32)
+    monkeypatch.setattr(decode, "zeros_kept", lambda *_: kept)
+    want = decode_attention(cached.q, cached.k, cached.v, cached.lengths, config=SMALL)
+    with weft.simulate(seed=seed, max_resident=None if seed % 2 else 1):
+        found = decode_attention(cached.q, cached.k, cached.v, cached.lengths, config=SMALL)
+    assert (want == found).all() and not kept.any()
+
+
+def test_nothing(device):
+    for batch, capacity in ((0, 10), (2, 0)):
+        q, k = (device.zeros((batch, 2, n, 64), np.float16) for n in (1, capacity))
+        out, lse = decode_attention(q, k, k, device.zeros(batch, np.int32), return_lse=True)
+        assert (device.numpy(out) == 0).all() and np.isneginf(device.numpy(lse)).all()
+
+
+@pytest.mark.parametrize(("what", "words"), [("lengths", "beyond the cache"), ("table", "no page of the cache")])
+def test_numbers_that_point_outside_stop_the_simulator(rng, what, words):
+    cached = Cached(rng, (20, 30), 2, 1, page=16)
+    if what == "lengths":
+        cached.lengths[1] = 200
+    else:
+        cached.table[1, 1] = 40
+    with pytest.raises(weft.errors.UserError, match=words):
+        decode_attention(cached.q, cached.k, cached.v, cached.lengths, block_table=cached.table, config=SMALL)
+
+
+Q, K = np.zeros((2, 4, 1, 64), np.float16), np.zeros((2, 2, 50, 64), np.float16)
+TABLE = np.zeros((2, 3), np.int32)
+WRONG = [
+    ("attention-queries", (np.zeros((2, 4, 17, 64), np.float16), K, K), {}, "17 queries"),
+    ("attention-queries", (Q[:, :, :0], K, K), {}, "0 queries"),
+    ("attention-option", (Q, K, K, np.zeros(3, np.int32)), {}, "int32 array of shape [2]"),
+    ("attention-option", (Q, K, K, np.zeros(2)), {}, "float64"),
+    ("attention-option", (Q, K, K), {"block_table": TABLE[:1]}, "block_table is int32 [1, 3]"),
+    ("attention-pages", (Q, K, K), {"block_table": TABLE}, "50 positions"),
+    ("attention-shapes", (Q[:1], K, K), {}, "dimension batch"),
+    ("attention-shapes", (Q[..., :8], K, K), {"block_table": TABLE}, "head size"),
+    ("attention-dtypes", (Q, K.astype(np.float32), K), {}, "k float32"),
+    ("attention-size", (Q[..., :40], K[..., :40], K), {}, "192 with 128 for v, 256"),
+    ("attention-config", (Q, K, K), {"config": AttentionConfig(64)}, "1 for decode_attention"),
+    ("attention-room", (Q, K, K), {"config": AttentionConfig(256, 1, 8)}, "232448"),
+    ("attention-out", (Q, K, K), {"out": Q[:1]}, "[1, 4, 1, 64]"),
+    ("attention-out-overlaps", (Q, K, K), {"out": Q}, "with q"),
+    ("attention-strides", (Q, K, np.broadcast_to(K[:1], K.shape)), {}, "it moves"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "arrays", "options", "words"), WRONG)
+def test_mistakes(code, arrays, options, words):
+    with pytest.raises(LaunchError) as error:
+        decode_attention(*arrays, **options)
+    assert error.value.code == code and words in str(error.value)
+
+
+def test_a_kernel_of_nothing_and_another_target():
+    with pytest.raises(LaunchError) as error:
+        compile_decode(Q, K[:, :, :0], K[:, :, :0])
+    assert error.value.code == "attention-empty"
+    with settings.using(target="sm_100a"), pytest.raises(LaunchError) as error:
+        decode_attention(Q, K, K)
+    assert error.value.code == "attention-target"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("page", [0, pytest.param(16, marks=MATRIX)])
+def test_machine_code(page):
+    q = np.zeros((2, 8, 1, 128), np.float16)
+    k = np.zeros((64, 2, page, 128) if page else (2, 2, 512, 128), np.float16)
+    table = np.zeros((2, 512 // page), np.int32) if page else None
+    made = compile_decode(q, k, k, np.zeros(2, np.int32), block_table=table, return_lse=True).front.machine_code
+    assert (made.n_spills, made.stack) == (0, 0)
+    assert re.findall(r"C75\d\d", made.log) == []

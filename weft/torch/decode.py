@@ -1,0 +1,31 @@
+"""Decode attention as an operator. It has no gradient: nobody trains on a cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft import kernels
+from weft.torch.attention import attention
+from weft.torch.operators import operator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@operator("weft::decode_attention")
+def decode_attention(
+    q: Tensor, k: Tensor, v: Tensor, cache_seqlens: Tensor | None = None, block_table: Tensor | None = None,
+    sinks: Tensor | None = None, *, scale: float | None = None, window: int | None = None, softcap: float | None = None,
+) -> Tensor:  # fmt: skip
+    """`weft.kernels.decode_attention` as an operator; `window` is the number of keys before a query that it sees.
+
+    Lengths and pages are tensors, so that one graph of `torch.compile` or CUDA serves all of them."""
+    return kernels.decode_attention(
+        q, k, v, cache_seqlens, block_table=block_table, scale=scale, window=None if window is None else (window, None),
+        softcap=softcap, sinks=sinks,
+    )  # fmt: skip
+
+
+@decode_attention.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *_: Any, **_keywords: Any) -> Tensor:
+    return attention(q, k, v)
