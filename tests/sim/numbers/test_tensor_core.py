@@ -90,7 +90,9 @@ def test_infinities_and_nans_are_those_of_ieee_arithmetic():
 
 
 def test_rows_of_zeros_beside_what_is_not_finite():
-    found = accumulate(np.zeros((1, 2), np.float32), np.array([[1, np.nan], [1, 1]], np.float32), np.zeros((1, 2)), 16, FULL)
+    found = accumulate(
+        np.zeros((1, 2), np.float32), np.array([[1, np.nan], [1, 1]], np.float32), np.zeros((1, 2)), 16, FULL
+    )
     np.testing.assert_array_equal(found, np.array([[0, np.nan]], np.float32))
 
 
