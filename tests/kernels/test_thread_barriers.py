@@ -36,7 +36,7 @@ def turned(out, x, ROUNDS: gl.constexpr):
     out[gl.global_idx.x] = value
 
 
-@pytest.mark.parametrize(("threads", "rounds"), [(128, 5), (48, 1), (33, 4)])
+@pytest.mark.parametrize(("threads", "rounds"), [(64, 3), (48, 1), (33, 2)])
 def test_all_threads_meet(run, rng, threads, rounds):
     x, out = random(rng, np.int32, (3 * threads,)), poison((3 * threads,), np.int32)
     compiled = run(turned, 3, Viewed(out), Viewed(x), rounds, block=threads)
@@ -209,6 +209,67 @@ def test_branches_in_another_schedule(rng, seed):
     same(out, x.sum(0, dtype=np.int32))
 
 
+@weft.jit
+def handed_on(out, x, PARTS: gl.constexpr):
+    """Block 0 sends the parts to block 1, which arrives in block 0 when it has taken one, as in a ring across the cluster."""
+    tile = gl.stack_allocation[gl.float32, SHARED](gl.row_major[2, 32]())
+    bars = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[4]())
+    i, rank = gl.thread_idx.x, gl.block_rank_in_cluster()
+    if i < 4:
+        gl.mbarrier_init(bars.ptr + i, 32)
+    gl.cluster_sync()
+    if rank == 0:
+        for k in range(PARTS):
+            while not gl.mbarrier_test_wait_parity(bars.tile[1](2 + k % 2), (k // 2 + 1) % 2):
+                pass
+            tile.peer(1)[k % 2, i] = x[k, i]
+            gl.mbarrier_arrive(bars.tile[1](k % 2).peer(1))
+    else:
+        total = 0.0
+        for k in range(PARTS):
+            while not gl.mbarrier_test_wait_parity(bars.tile[1](k % 2), k // 2 % 2):
+                pass
+            total += tile[k % 2, i] * (k + 1)
+            gl.mbarrier_arrive(bars.peer(0).ptr + (2 + k % 2))
+        out[i] = total
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+def test_blocks_arrive_at_barriers_of_each_other(run, rng, parts):
+    x, out = rng.integers(-50, 50, (parts, 32)).astype(np.float32), poison((32,), np.float32)
+    compiled = run(handed_on, 1, Viewed(out), Viewed(x), parts, block=32, num_ctas=2)
+    same(out, (x * np.arange(1, parts + 1, dtype=np.float32)[:, None]).sum(0))
+    cuda = compiled.asm["cuda"]
+    assert "mbarrier.arrive.release.cluster.shared::cluster.b64 _" in cuda
+    assert "mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64" in cuda
+
+
+@weft.jit
+def all_expect(out, x):
+    """Each thread of a block brings a number to the next block, and tells it of an arrival for it."""
+    row = gl.stack_allocation[gl.int32, SHARED](gl.row_major[64]())
+    bar = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[1]())
+    i, rank, blocks = gl.thread_idx.x, gl.block_rank_in_cluster(), gl.cluster_dim.x
+    if i == 0:
+        gl.mbarrier_init(bar, 65)
+    gl.cluster_sync()
+    to = (rank + 1 + i % 2) % blocks
+    row.peer(to)[i] = x[gl.global_idx.x]
+    gl.mbarrier_arrive_expect_tx_shared(bar.peer(to), 0)
+    if i == 0:
+        gl.mbarrier_arrive(bar.peer(rank))
+    while not gl.mbarrier_test_wait_parity(bar, 0):
+        pass
+    out[gl.global_idx.x] = row[i]
+
+
+def test_threads_of_a_block_arrive_in_several(run, rng):
+    x, out = random(rng, np.int32, (4 * 64,)), poison((4 * 64,), np.int32)
+    run(all_expect, 1, Viewed(out), Viewed(x), block=64, num_ctas=4)
+    rows, i = x.reshape(4, 64), np.arange(64)
+    same(out, np.stack([rows[(r - 1 - i % 2) % 4, i] for r in range(4)]).ravel())
+
+
 # Hazards
 
 
@@ -290,6 +351,26 @@ def test_the_kernel_without_a_fault():
     with weft.simulate():
         wrong[1](LayoutTensor(out), LayoutTensor(x), "", block=64)
     assert (out == x[::-1]).all()
+
+
+@weft.jit
+def to_a_block(out, rank):
+    bar = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[1]())
+    if gl.thread_idx.x == 0:
+        gl.mbarrier_init(bar, 32)
+    gl.cluster_sync()
+    gl.mbarrier_arrive(bar.peer(rank))
+    out[gl.global_idx.x] = gl.block_rank_in_cluster()
+
+
+@pytest.mark.parametrize(
+    ("rank", "code", "message"),
+    [(1, "hazard-barrier-early", "nothing tells it that phase 0 is complete"), (2, "hazard-peer-rank", "of block 2")],
+)
+def test_hazards_of_barriers_in_other_blocks(rank, code, message):
+    with weft.simulate(), pytest.raises(Hazard) as caught:
+        to_a_block[1](LayoutTensor(np.zeros(64, np.int32)), rank, block=32, num_ctas=2)
+    assert caught.value.code == code and message in str(caught.value)
 
 
 # Errors

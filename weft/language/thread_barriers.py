@@ -10,7 +10,8 @@
         pass
 
 A barrier is a 64-bit integer in shared memory: a view of one, its `ptr`, or what `mbarrier.allocate_mbarrier` returns. (The
-functions of `mbarrier` are executed by a whole block together.)
+functions of `mbarrier` are executed by a whole block together.) In a cluster threads also arrive on the barriers of other
+blocks, `gl.mbarrier_arrive(bar.peer(rank))`, after a `gl.cluster_sync()` behind their initialization.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from weft.language.promote import convert
 from weft.language.runtime_value import name_of, wrap
 from weft.language.scalars import is_integer_scalar
 from weft.language.shared_memory import shared_memory_descriptor
-from weft.language.storages import SharedStorage, array_pointer
+from weft.language.storages import PeerStorage, SharedStorage, array_pointer
 from weft.language.tensor import apply, apply_many, tensor
 from weft.ops import mbarrier as ops
 from weft.ops import thread
@@ -53,21 +54,33 @@ def mbarrier_inval(shared_mem: Any) -> None:
 
 
 @builtin
-def mbarrier_arrive(shared_mem: Any) -> tensor:
+def mbarrier_arrive(shared_mem: Any) -> tensor | None:
     """One arrival of each thread that executes it. It releases the thread's memory accesses to those who wait for the phase.
 
-    Returns the state, an opaque int64 that tells `mbarrier_test_wait` the phase (PTX mbarrier.arrive)."""
-    return apply(ops.arrive_at, *_word("mbarrier_arrive", shared_mem))
+    Returns the state, an opaque int64 that tells `mbarrier_test_wait` the phase (PTX mbarrier.arrive). On the barrier of
+    another block of the cluster, `bar.peer(rank)`, it returns None: only threads of that block can wait there."""
+    return _arrive("mbarrier_arrive", shared_mem, -1)
 
 
 @builtin
-def mbarrier_arrive_expect_tx_shared(addr: Any, tx_count: int) -> tensor:
+def mbarrier_arrive_expect_tx_shared(addr: Any, tx_count: int) -> tensor | None:
     """As `mbarrier_arrive`, and `tx_count` bytes are added to those that the phase waits for (PTX mbarrier.arrive.expect_tx).
 
     Asynchronous copies complete bytes: TMA loads that signal the barrier. Raises async-expect-bytes, async-target."""
     demand("mbarrier_arrive_expect_tx_shared", "mbarriers that count bytes")
     number = check_bytes("mbarrier_arrive_expect_tx_shared", tx_count)
-    return apply(ops.arrive_at, *_word("mbarrier_arrive_expect_tx_shared", addr), bytes=number)
+    return _arrive("mbarrier_arrive_expect_tx_shared", addr, number)
+
+
+def _arrive(what: str, x: Any, size: int) -> tensor | None:
+    """An arrival in the thread's own block, or in another one of the cluster."""
+    if not isinstance(x, (LayoutTensor, array_pointer)) or not isinstance(x.storage, PeerStorage):
+        return apply(ops.arrive_at, *_word(what, x), bytes=size)
+    demand(what, "clusters")
+    there = x.storage
+    word = _word(what, array_pointer(SharedStorage(there.memory), x.offset))
+    apply_many(ops.arrive_in, (*word, there.rank), bytes=size)
+    return None
 
 
 @must_use_result

@@ -3,7 +3,7 @@
 A phase completes when its pending arrivals and its pending bytes are zero; the next phase begins at once. One elected thread of
 the partition executes `init`, `expect`, `arrive` and `invalidate`; all threads execute `wait`.
 
-In code written per thread, each thread that executes `init_at`, `arrive_at` or `probe` does so for itself.
+In code written per thread, each thread that executes `init_at`, `arrive_at`, `arrive_in` or `probe` does so for itself.
 
 In a cluster several blocks may share the mbarrier of the first of them: that block initialises it and waits for it, and all of
 them arrive there.
@@ -125,6 +125,22 @@ def arrive_at(memory: Value, index: Value, bytes: int = -1) -> Type:
     _word(memory, index)
     require(-1 <= bytes <= COUNT_LIMIT, "a phase counts up to {} bytes", COUNT_LIMIT)
     return ScalarType(int64)
+
+
+@op(
+    "mbarrier.arrive_in",
+    effects=(Effect("read", "shared", "memory", remote=True), Effect("write", "shared", "memory", remote=True)),
+)
+def arrive_in(memory: Value, index: Value, peer: Value, bytes: int = -1) -> None:
+    """As `arrive_at`, on the mbarrier at the same place in the block of rank `peer` (PTX mbarrier.arrive on .shared::cluster,
+    which returns no state)."""
+    _word(memory, index)
+    scalar(peer, int32)
+    require(-1 <= bytes <= COUNT_LIMIT, "a phase counts up to {} bytes", COUNT_LIMIT)
+
+
+ARRIVALS = (arrive_at, arrive_in)
+"""Arrivals of threads by themselves."""
 
 
 @op("mbarrier.probe", effects=(reads("memory", "shared"), writes("memory", "shared")), scope="thread")

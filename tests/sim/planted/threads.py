@@ -405,3 +405,42 @@ def overtakes_the_consumers(out, x, FIXED: gl.constexpr):
 
 SUMS = np.tile(NUMBERS.reshape(4, 32).sum(0), 3)
 plant(overtakes_the_consumers, "hazard-threads-race", launch=views(96, SUMS, NUMBERS), block=128)
+
+
+# Barriers of other blocks
+
+
+@weft.jit
+def hands_on(out, x, FIXED: gl.constexpr):
+    """Block 0 sends rows to block 1, which arrives on a barrier of block 0 for each that it has read."""
+    row = gl.stack_allocation[gl.int32, SHARED](gl.row_major[32]())
+    full = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[1]())
+    empty = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[1]())
+    i = gl.thread_idx.x
+    if i == 0:
+        gl.mbarrier_init(full, 32)
+        gl.mbarrier_init(empty, 32)
+    gl.cluster_sync()
+    if gl.block_rank_in_cluster() == 0:
+        for k in range(3):
+            # BUG: the first row is read by the time that the second is sent only if block 1 happens to be as fast.
+            if FIXED:
+                while not gl.mbarrier_test_wait_parity(empty, (k + 1) % 2):
+                    pass
+            row.peer(1)[i] = x[k, i]  # EARLIER, HERE
+            gl.mbarrier_arrive(full.peer(1))  # EARLIER, HERE
+    else:
+        total = 0
+        for k in range(3):
+            while not gl.mbarrier_test_wait_parity(full, k % 2):
+                pass
+            total += row[i]  # EARLIER, HERE
+            gl.mbarrier_arrive(empty.peer(0))
+        out[i] = total
+
+
+THREE = (np.arange(96) % 13).astype(np.int32).reshape(3, 32)
+plant(
+    hands_on, "hazard-threads-race", "hazard-barrier-early", "hazard-thread-race",
+    launch=views(32, THREE.sum(0), THREE), block=32, num_ctas=2,
+)  # fmt: skip

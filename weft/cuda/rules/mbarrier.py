@@ -243,12 +243,29 @@ def _arrive_at(e: Emitter, op: Op) -> None:
     e.call_for(op.result, _called(e, name, _own(e, op), *more))
 
 
+@emits(mbarrier.arrive_in)
+def _arrive_in(e: Emitter, op: Op) -> None:
+    peer, number = op.operands[2], int(op.attrs["bytes"])
+    assert peer is not None
+    name, ptx = ("arrive", _CLUSTER) if number < 0 else ("expect", f".expect_tx{_CLUSTER}")
+    call = e.pieces.define(f"mbar_{name}_peer_in", _remote_piece(f"{name}_peer", ptx))
+    e.out.line(f"{call}({_own(e, op)}, {e.at(peer)}, {1 if number < 0 else number});")
+
+
+_CLUSTER = ".release.cluster"
+"""The default scope, `.cta`, does not reach threads of another block; so waits there acquire at `.cluster`, too."""
+
+
 @emits(mbarrier.probe)
 def _test_wait(e: Emitter, op: Op) -> None:
     phase = op.operands[2]
     assert phase is not None
     name = "mbar_test_wait" if op.attrs["parity"] else "mbar_test_state"
-    e.define(op.result, _called(e, name, _own(e, op), e.at(phase)))
+    piece = _PIECES[name]
+    if mbarrier.arrive_in in e.func.body.kinds:
+        text = piece.text.replace(f"{name}(", f"{name}_cluster(")
+        name, piece = f"{name}_cluster", Piece(text.replace(".shared.b64", ".acquire.cluster.shared::cta.b64"))
+    e.define(op.result, f"{e.pieces.define(name, piece)}({_own(e, op)}, {e.at(phase)})")
 
 
 def _barrier_name(e: Emitter, bar: Value) -> tuple[str, str]:

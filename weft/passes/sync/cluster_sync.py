@@ -46,7 +46,7 @@ def cluster_sync(func: Func) -> Func:
     return func.with_body(Region(func.body.args, tuple(ops)))
 
 
-_BY_THREADS = (cluster.load_at, cluster.store_at, cluster.atomic_at)
+_BY_THREADS = (cluster.load_at, cluster.store_at, cluster.atomic_at, mbarrier.arrive_in)
 
 
 def _crosses(outer: Op, blocks: int) -> bool:

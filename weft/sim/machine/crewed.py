@@ -14,7 +14,7 @@ from weft.sim.rule import Rule
 
 def has_crews(func: Func) -> bool:
     """Whether the warps of a kernel's blocks run concurrently."""
-    if mbarrier.arrive_at not in func.body.kinds or func.attrs.block is None:
+    if func.body.kinds.isdisjoint(mbarrier.ARRIVALS) or func.attrs.block is None:
         return False
     return not any(isinstance(v.type, TileType) for op in func.body.every for v in (*op.uses, *op.results))
 
@@ -28,14 +28,14 @@ def crewed(op: Op, rule: Rule, suspends: bool) -> tuple[Rule, bool]:
             return (yield from running)
 
         return together, True
-    if op.kind is mbarrier.arrive_at:
+    if op.kind in mbarrier.ARRIVALS:
 
         def arrive(task: Any, op: Op, *operands: Any) -> Generator[Any, None, tuple[Any, ...]]:
             out = rule(task, op, *operands)
             # Others come to the barrier before this warp goes on, so that a race is found as one, and not as memory that others
             # have yet to write.
             yield task.crew.turn(op)
-            return (out,)
+            return (out,) if op.results else ()
 
         return arrive, True
     if not is_alloc(op):

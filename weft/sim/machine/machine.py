@@ -118,7 +118,7 @@ class Machine:
         # True if there is one task, and only threads and their cp.async copies access shared memory: a barrier orders all.
         self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
         # True if threads arrive at mbarriers by themselves, so that some of them may know of accesses that others do not.
-        self.meets = mbarrier.arrive_at in func.body.kinds
+        self.meets = not func.body.kinds.isdisjoint(mbarrier.ARRIVALS)
         self.crews = self.tasks == 1 and has_crews(func)
         self.names = Naming(func)
         self.steering = steering_of(func) if hazards else NOTHING

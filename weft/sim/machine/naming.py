@@ -7,7 +7,7 @@ from weft.ir.types import TileType
 from weft.ops import async_copy, mbarrier, memory, thread
 
 BY_REGISTER = (memory.load_regs, memory.store_regs, memory.atomic_regs, memory.atomic_cas_regs, memory.poll_regs)
-BY_THREAD = (mbarrier.init_at, mbarrier.invalidate_at, mbarrier.arrive_at, mbarrier.probe)
+BY_THREAD = (mbarrier.init_at, mbarrier.invalidate_at, mbarrier.arrive_at, mbarrier.arrive_in, mbarrier.probe)
 
 
 class Naming:

@@ -21,6 +21,7 @@ from weft.sim.memory.places import Place
 from weft.sim.memory.spaces import Handle
 from weft.sim.numbers.arithmetic import numpy_dtype
 from weft.sim.rule import rule
+from weft.sim.rules.mbarrier import check_rank
 from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import (
     bases,
@@ -242,21 +243,6 @@ def _write(
     active = mask_of(task, mask, elements.shape)
     for block, chosen in _by_block(task, op, handle, ranks, active):
         write_registers(task, op, handle, elements, chosen, value, table, block)
-
-
-def check_rank(task: Task, op: Op, handle: Handle, rank: int) -> None:
-    """Check that the cluster has a block of this rank. Raises OutOfBounds."""
-    if not 0 <= rank < task.machine.blocks:
-        access = "writes" if any(effect.kind == "write" for effect in op.effects) else "reads"
-        raise task.fail(
-            hazard.PEER_RANK,
-            op,
-            block=task.rank,
-            access=access,
-            name=handle.memory.name,
-            rank=rank,
-            last=task.machine.blocks - 1,
-        )
 
 
 def _by_block(task: Task, op: Op, handle: Handle, ranks: Array, active: Array) -> Iterator[tuple[Block, Array]]:

@@ -15,7 +15,7 @@ from weft.ir.core import Op, Value, walk
 from weft.ops import arith, async_copy, mbarrier, shared, tcgen05
 from weft.ops.control import run_by
 from weft.sim.machine.barriers import Barrier
-from weft.sim.machine.data import Array, Data
+from weft.sim.machine.data import Array, Data, arange
 from weft.sim.machine.tasks import Block, Task
 from weft.sim.machine.wait import Run, Wait
 from weft.sim.memory import places
@@ -26,7 +26,7 @@ from weft.sim.memory.verdicts import MANY
 from weft.sim.rule import rule
 
 BYTES = 8
-ARRIVING = (mbarrier.expect, mbarrier.arrive, mbarrier.arrive_at, async_copy.mbarrier_arrive, tcgen05.commit)
+ARRIVING = (mbarrier.expect, mbarrier.arrive, *mbarrier.ARRIVALS, async_copy.mbarrier_arrive, tcgen05.commit)
 
 
 def block_of(task: Task, op: Op, shared_by: int) -> Block:
@@ -44,12 +44,27 @@ def peer(task: Task, op: Op, rank: int) -> Block:
     return block
 
 
+def check_rank(task: Task, op: Op, handle: Handle, rank: int) -> None:
+    """Check that the cluster has a block of this rank. Raises OutOfBounds."""
+    if not 0 <= rank < task.machine.blocks:
+        access = "writes" if any(effect.kind == "write" for effect in op.effects) else "reads"
+        raise task.fail(
+            hazard.PEER_RANK,
+            op,
+            block=task.rank,
+            access=access,
+            name=handle.memory.name,
+            rank=rank,
+            last=task.machine.blocks - 1,
+        )
+
+
 def _note(
-    task: Task, op: Op, bar: Handle, threads: int, writes: bool = False, block: Block | None = None,
+    task: Task, op: Op, bar: Handle, threads: int | Array, writes: bool = False, block: Block | None = None,
     ending: Barrier | None = None,
 ) -> None:  # fmt: skip
-    """Record an access to the barrier's bytes. `ending`: the barrier, if this is its invalidation. Raises OutOfBounds,
-    races."""
+    """Record an access to the barrier's bytes, by one thread or by each of several. `ending`: the barrier, if this is its
+    invalidation. Raises OutOfBounds, races."""
     store = (block or task.block).store(SHARED)
     first = bar.base - bar.memory.start
     if first < 0 or first + BYTES > bar.memory.size:
@@ -65,7 +80,11 @@ def _note(
             there = earlier.slot != task.clock.slot and shadow.by_elected(earlier.slot, granules)
             return ending is not None and there and ending.idle(task.clock)
 
-        shadow.access(task.clock, event, Area(granules, threads, excuse=over))
+        area = Area(granules, threads, excuse=over)
+        if not isinstance(threads, int):
+            there = arange(granules.start, granules.stop)
+            area = Area(np.tile(there, threads.size), np.repeat(threads, there.size), repeats=True, excuse=over)
+        shadow.access(task.clock, event, area)
         if writes:
             shadow.supersede(granules)
     if writes:
@@ -262,12 +281,16 @@ def _wait(task: Task, op: Op, bar: Handle, phase: Data, pred: Data | None, *deps
 # Each thread for itself
 
 
-def _words(task: Task, op: Op, memory: Handle, index: Data, writes: bool = False) -> list[tuple[Handle, Array]]:
-    """Each mbarrier that active threads use, and the mask of these threads. Raises UndefinedValue, OutOfBounds, races."""
+def _words(
+    task: Task, op: Op, memory: Handle, index: Data, writes: bool = False, noted: bool = True
+) -> list[tuple[Handle, Array]]:
+    """Each mbarrier that active threads use, and the mask of these threads. `noted`: in the block's own memory. Raises
+    UndefinedValue, OutOfBounds, races."""
     accesses = Accesses(task, op, memory, index, None, "updates")
     if writes:
         _check_one(task, op, accesses)
-    accesses.note(writes=writes)
+    if noted:
+        accesses.note(writes=writes)
     if writes:
         accesses.wrote()
     at = np.broadcast_to(accesses.elements, (task.threads, 1))[:, 0]
@@ -299,9 +322,9 @@ def _invalidate_at(task: Task, op: Op, memory: Handle, index: Data) -> None:
         _usable(task, op, bar).invalidate(op, task.clock)
 
 
-def _usable(task: Task, op: Op, bar: Handle) -> Barrier:
+def _usable(task: Task, op: Op, bar: Handle, block: Block | None = None) -> Barrier:
     """The block's barrier. Raises BarrierNotInitialised, BarrierInvalidated."""
-    barrier = task.block.barriers.get(bar.base)
+    barrier = (block or task.block).barriers.get(bar.base)
     if barrier is None:
         raise task.fail(
             hazard.BARRIER_FRESH, op, partition=task.block.partition(task.slot), name=barrier_name(bar)
@@ -319,6 +342,20 @@ def _arrive_at(task: Task, op: Op, memory: Handle, index: Data) -> Data:
         states[threads, 0] = _state(bar, phase)
         task.machine.heap.changes.count += 1
     return Data(states)
+
+
+@rule(mbarrier.arrive_in)
+def _arrive_in(task: Task, op: Op, memory: Handle, index: Data, rank: Data) -> None:
+    task.demand(op, rank, "a rank")
+    ranks = np.broadcast_to(rank.array, (task.threads, 1))[:, 0]
+    for bar, threads in _words(task, op, memory, index, noted=False):
+        for number in np.unique(ranks[threads]).tolist():
+            check_rank(task, op, memory, number)
+            block, these = peer(task, op, number), threads & (ranks == number)
+            _note(task, op, bar, np.flatnonzero(these), block=block)
+            barrier = _usable(task, op, bar, block)
+            barrier.arrive_each(op, task.clock, these, int(op.attrs["bytes"]), task.names.thread)
+            task.machine.heap.changes.count += 1
 
 
 def _state(bar: Handle, phase: int) -> int:
