@@ -17,6 +17,7 @@ from weft.layout import NVMMASharedLayout
 from weft.layout.base import TILE_ELEMENTS
 from weft.layout.cluster import part_start, receivers
 from weft.layout.linear import f2
+from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import alignment, tile_bytes
 from weft.layout.shared.tma import LEAST_INNER_BYTES, Slice, boxes, crossing, reach
 
@@ -47,24 +48,27 @@ def described(block, layout, bits):
     linear = layout.to_linear(block)
     back = linear.pseudo_invert()
     names = [f"dim{d}" for d in range(len(block))]
-    places = product(*map(range, block))
-    return {place: back(**dict(zip(names, place, strict=True)))[0] * bits // 8 for place in places}
+    places, pads = product(*map(range, block)), layout.pads_of(block)
+    return {place: padded(back(**dict(zip(names, place, strict=True)))[0], pads) * bits // 8 for place in places}
 
 
 @st.composite
-def blocks(draw):
-    """A block that TMA can move, its layout and the element's bits."""
+def blocks(draw, ends=False):
+    """A block that TMA can move, its layout and the element's bits. With `ends` sizes may be no powers of two."""
     bits = draw(st.sampled_from([8, 16, 32, 64]))
     rank = draw(st.integers(1, 5))
     shape = [draw(powers(9 if rank < 3 else 4)) for _ in range(rank)]
+    for d in draw(st.sets(st.integers(0, rank - 1), max_size=2)) if ends else ():
+        shape[d] = 8 * draw(st.integers(3, 9 if rank > 3 else 40))
     assume(prod(shape) <= 1 << 13)
     assume(shape[-1] * bits // 8 >= LEAST_INNER_BYTES)
     widest = NVMMASharedLayout(0, bits, rank).widest(shape)
     width = draw(st.sampled_from([w for w in NVMMASharedLayout.WIDTHS if w <= widest]))
+    assume(width or f2.is_power_of_two(shape[-1]))
     return shape, NVMMASharedLayout(width, bits, rank), bits
 
 
-@given(blocks(), st.integers(0, 3))
+@given(blocks(ends=True), st.integers(0, 3))
 @laws
 def test_boxes_write_what_the_layout_says(case, stage):
     block, layout, bits = case
@@ -76,16 +80,17 @@ def test_boxes_write_what_the_layout_says(case, stage):
 def test_boxes_write_slices_as_the_layout_of_the_tile_says(case, data):
     """A slice that the hardware cannot write in boxes is told from one that it can."""
     block, layout, bits = case
-    times = [data.draw(powers(2)) for _ in block]
+    times = [data.draw(st.sampled_from([1, 2, 3, 4] if size % 8 == 0 else [1, 2, 4])) for size in block]
     start = tuple(data.draw(st.integers(0, n - 1)) * size for n, size in zip(times, block, strict=True))
     tile = tuple(n * size for n, size in zip(times, block, strict=True))
     assume(prod(tile) <= TILE_ELEMENTS)
     names = [f"dim{d}" for d in range(len(block))]
     inverse = layout.to_linear(tile).pseudo_invert()
     wanted = {
-        at: inverse(**dict(zip(names, map(add, start, at), strict=True)))[0] * bits // 8
+        at: padded(inverse(**dict(zip(names, map(add, start, at), strict=True)))[0], layout.pads_of(tile)) * bits // 8
         for at in product(*map(range, block))
     }
+    assume(layout.swizzle_byte_width or f2.is_power_of_two(tile[-1]))
     right = written(block, layout, bits, 0, Slice(tile, start)) == wanted
     assert right or reach(tuple(block), layout, bits, tile) != "own"
 

@@ -18,6 +18,7 @@ from weft.layout import (
     SharedLinearLayout,
     SwizzledSharedLayout,
 )
+from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import alignment, stage_bytes
 from weft.layout.shared.views import contiguous, permuted, reinterpreted, reshaped
 
@@ -30,7 +31,7 @@ def places(layout, shape):
     out = np.empty(shape, dtype=object)
     for place in product(*map(range, shape)):
         offset, block = back(**{f"dim{d}": value for d, value in enumerate(place)})
-        out[place] = (layout.pad(offset) if isinstance(layout, PaddedSharedLayout) else offset, block)
+        out[place] = (padded(offset, layout.pads_of(shape)), block)
     return out
 
 

@@ -73,9 +73,9 @@ def padded(e: Emitter, pads: Pads, element: str) -> str:
     """The padded offset of an element, by a function generated for these paddings."""
     if not pads:
         return element
-    name = "padded_" + "_".join(f"{interval}_{padding}" for interval, padding in pads)
-    terms = " + ".join(["x", *(f"x / {interval} * {padding}" for interval, padding in pads)])
-    e.pieces.define(name, Piece(f"DEV u32 {name}(u32 x) {{ return {terms}; }}"))
+    name = "padded_" + "_".join(f"{interval}_{'less_' * (padding < 0)}{abs(padding)}" for interval, padding in pads)
+    terms = "".join(f" {'-' if padding < 0 else '+'} x / {interval} * {abs(padding)}" for interval, padding in pads)
+    e.pieces.define(name, Piece(f"DEV u32 {name}(u32 x) {{ return x{terms}; }}"))
     return f"{name}({element})"
 
 

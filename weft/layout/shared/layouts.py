@@ -1,8 +1,9 @@
 """Shared layouts: the offset in shared memory of each element of a tile.
 
 Their meaning for a tile of a given shape is `to_linear(shape)`, a linear layout from ("offset", "block") to ("dim0",
-"dim1", ...): the element at an offset, which counts elements. Padding is not a linear map, so `PaddedSharedLayout` has a
-linear part and `pad`. Leading dimensions of an allocation (such as pipeline stages) are not part of a layout.
+"dim1", ...): the element at an offset, which counts elements. Padding is not a linear map, so a layout may also have `pads`,
+which are applied to offsets: those of `PaddedSharedLayout`, and those that close the holes behind a size that is no power of
+two. Leading dimensions of an allocation (such as pipeline stages) are not part of a layout.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ from weft.layout.cluster import Cga, block_bases, block_shape, cga_fields
 from weft.layout.linear.f2 import is_power_of_two, log2
 from weft.layout.linear.maps import LinearLayout
 
-# (interval, padding) pairs of powers of two: how many elements are followed by how many unused ones.
+# (interval, padding) pairs: how many places, a power of two, are followed by how many unused ones. A negative padding says
+# how many places at the end of each interval hold nothing, and are left out.
 Pads = tuple[tuple[int, int], ...]
 
 
 def padded(offset: Any, pads: Pads) -> Any:
-    """The padded offset: every `interval` elements are followed by `padding` unused ones, for each pair.
+    """The padded offset: every `interval` places are followed by `padding` unused ones, for each pair.
 
     For offsets without common bits, the padded sum is the sum of the padded offsets.
     """
@@ -62,6 +64,10 @@ class SharedLayout(TileLayout):
     @property
     def cga(self) -> Cga:
         """One vector per block bit, in block tiles; () for a single block."""
+        return ()
+
+    def pads_of(self, shape: Sequence[int]) -> Pads:
+        """What is left between the offsets of `to_linear(shape)` in memory, or left out."""
         return ()
 
 
@@ -190,6 +196,11 @@ class NVMMASharedLayout(SharedLayout):
             return (last, *others)
         return (others[0], last, *others[1:])
 
+    def pads_of(self, shape: Sequence[int]) -> Pads:
+        """The pads that close the holes: the offsets beyond a dimension's end, before those of the dimensions behind it."""
+        shape = ints(shape, "the shape of a tile")
+        return () if whole_shape(shape) == shape else _closing(self, block_shape(self.cga, shape))
+
     @property
     def element_bytes(self) -> int:
         """Bytes of memory per element, padding included."""
@@ -241,11 +252,14 @@ class NVMMASharedLayout(SharedLayout):
     def box(self, part: Sequence[int]) -> tuple[int, ...]:
         """Shape of the boxes that a block's part of a tile is cut into.
 
-        A size that is no power of two is cut evenly. In memory what follows it has the places of the next power of two, so
-        along slower dimensions there is one box for each index."""
+        A size that is no power of two is cut evenly, and along slower dimensions there is one box for each index. Where there
+        are slower ones and the size is cut, all boxes begin at multiples of a power of two: the places of the first
+        `BOX_LIMIT` indices lie together, and before them those of the slower dimensions."""
         box, whole = list(part), True
-        for d in self.order[1:]:
-            box[d] = _evenly(part[d], self.BOX_LIMIT) if whole else 1
+        _, *others = self.order
+        for i, d in enumerate(others):
+            cut = part[d] > self.BOX_LIMIT and any(part[slower] > 1 for slower in others[i + 1 :])
+            box[d] = (min(part[d] & -part[d], self.BOX_LIMIT) if cut else _evenly(part[d], self.BOX_LIMIT)) if whole else 1
             whole = whole and is_power_of_two(part[d])
         column = self.order[0]
         box[column] = min(box[column], self.BOX_LIMIT)
@@ -286,6 +300,25 @@ class NVMMASharedLayout(SharedLayout):
         return [*bases[:data], [0] * self.rank, *bases[data:]]
 
 
+@lru_cache(maxsize=1024)
+def _closing(layout: NVMMASharedLayout, part: tuple[int, ...]) -> Pads:
+    """The pads of a block's part of a tile. Offsets count the steps of the whole tile, each in a power of two; in memory a step
+    is as long as all that there is of the faster ones."""
+    whole, column = whole_shape(part), layout.order[0]
+    box = layout.box(whole)
+    steps = [(d, box[d], min(part[d], box[d])) for d in layout.order]
+    steps += [(d, whole[d] // box[d], -(-part[d] // box[d])) for d in layout.box_order]
+    pads: list[tuple[int, int]] = []
+    interval = length = layout.element_bytes * 8 // layout.element_bitwidth
+    for i, (d, places, count) in enumerate(steps):
+        # A row begins at a power of two, so that vectors of any row are aligned.
+        interval, length = interval * places, length * (places if i == 0 and d == column else count)
+        missing = length - padded(interval, tuple(pads))
+        if missing and any(later > 1 for _, later, _ in steps[i + 1 :]):
+            pads.append((interval, missing))
+    return tuple(pads)
+
+
 def _evenly(size: int, most: int) -> int:
     """The largest part, of at most `most`, that divides a size: a power of two, or a multiple of 8."""
     counts = range(-(-size // most), size + 1)
@@ -304,7 +337,8 @@ def _default(
 class PaddedSharedLayout(SharedLayout):
     """A linear layout whose offsets are then spread out: after every `interval` elements come `padding` unused ones.
 
-    `interval_padding_pairs` lists [interval, padding] pairs of powers of two with distinct intervals; their paddings add up.
+    `interval_padding_pairs` lists [interval, padding] pairs of powers of two with distinct intervals; their paddings add up. A
+    padding may be negative, a multiple of 8: the last places of each interval hold nothing, and are left out.
     `offset_bases` and `block_bases` are coordinates of a tile of `shape`.
     """
 
@@ -318,7 +352,7 @@ class PaddedSharedLayout(SharedLayout):
     def _complete(self) -> None:
         pairs, shape = vectors(self.interval_padding_pairs), ints(self.shape)
         for pair in pairs:
-            known = len(pair) == 2 and all(map(is_power_of_two, pair))
+            known = len(pair) == 2 and is_power_of_two(pair[0]) and _is_padding(pair[1], pair[0])
             if not known or sum(pair[0] == other[0] for other in pairs) > 1:
                 raise fail(errors.PADDING, pair=list(pair))
         check_tile_shape(shape)
@@ -347,18 +381,21 @@ class PaddedSharedLayout(SharedLayout):
         """Number of dimensions."""
         return len(self.shape)
 
-    @property
-    def pads(self) -> Pads:
+    def pads_of(self, shape: Sequence[int]) -> Pads:
         """The pairs, by interval."""
         return tuple((interval, padding) for interval, padding in self.interval_padding_pairs)
 
     def pad(self, offset: Any) -> Any:
         """The memory offset, in elements, of the element at a linear offset; generic over ints and integer arrays."""
-        return padded(offset, self.pads)
+        return padded(offset, self.pads_of(()))
 
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
         """The linear part: offsets before padding."""
         return _spelled(self, self.offset_bases, self.block_bases, self.shape, shape)
+
+
+def _is_padding(padding: int, interval: int) -> bool:
+    return is_power_of_two(padding) or (-interval < padding < 0 and padding % 8 == 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

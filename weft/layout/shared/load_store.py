@@ -19,7 +19,7 @@ from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.linear.maps import LinearLayout
 from weft.layout.shared.homes import Homes, homes
-from weft.layout.shared.layouts import PaddedSharedLayout, Pads, SharedLayout
+from weft.layout.shared.layouts import Pads, SharedLayout
 from weft.layout.shared.ldmatrix import ROW_BYTES, MatrixAccess, plan_matrix
 from weft.layout.shared.sizes import alignment
 from weft.layout.shared.vectors import VectorAccess, load_side, repeated, spell, spread, store_side, widest_vector
@@ -91,7 +91,7 @@ def _plan_remote(
     if not store:
         own = (0,) * len(tile.warp) + found.steps
         side = replace(side, warp=tuple([place ^ step for place, step in zip(side.warp, own, strict=True)]))
-    pads = shared.pads if isinstance(shared, PaddedSharedLayout) else ()
+    pads = shared.pads_of(tile_shape)
     limit = min(_most_elements(shared, bits, pads), 1 << found.offset_bits)
     access = spell(side, widest_vector(side, limit), found.of(join(start, whole_shape(tile_shape))))
     return RemoteAccess(access, side.result, found, pads, found.copies if store else (0,))
@@ -156,7 +156,7 @@ def _plan_access(
         raise fail(errors.CONVERT_BLOCKS, src=list(distributed.bases("block")), dst=list(linear.bases("block")))
     side = (store_side if store else load_side)(columns(tile)).mapped(lambda element: solved(places, element))
     first = solved(places, join(start, linear.out_sizes))
-    pads = shared.pads if isinstance(shared, PaddedSharedLayout) else ()
+    pads = shared.pads_of(tile_shape)
     access = spell(side, widest_vector(side, _most_elements(shared, bits, pads)), first, pads)
     matrix = plan_matrix(side, bits, first, pads) if alignment(shared) >= ROW_BYTES else None
     cheaper = matrix and matrix.rows.quarters(bits) < access.quarters(bits)
@@ -209,4 +209,4 @@ def _in_own_block(tile: LinearLayout, shared: LinearLayout, offset_bits: int, pl
 def _most_elements(shared: SharedLayout, bits: int, pads: Pads) -> int:
     """Elements of the widest vector that alignment and padding keep contiguous and aligned."""
     vector_bytes = min(cost.MAX_VECTOR_BYTES, alignment(shared))
-    return min([vector_bytes // cost.element_bytes(bits), *(value for pair in pads for value in pair)])
+    return min([vector_bytes // cost.element_bytes(bits), *(value & -value for pair in pads for value in pair)])

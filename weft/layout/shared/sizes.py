@@ -13,9 +13,9 @@ from weft.layout.cost import element_bytes
 from weft.layout.linear.ends import extent
 from weft.layout.shared.layouts import (
     NVMMASharedLayout,
-    PaddedSharedLayout,
     SharedLayout,
     SharedLinearLayout,
+    padded,
 )
 from weft.layout.shared.mbarrier import MBarrierLayout
 
@@ -44,10 +44,8 @@ def tile_bytes(layout: SharedLayout, tile_shape: Sequence[int], bits: int) -> in
 
     Raises LayoutError if layout and shape do not fit.
     """
-    elements = extent(layout.to_linear(tile_shape))
-    if isinstance(layout, PaddedSharedLayout):
-        elements = layout.pad(elements - 1) + 1
-    return elements * element_bytes(bits)
+    last = extent(layout.to_linear(tile_shape)) - 1
+    return (padded(last, layout.pads_of(tile_shape)) + 1) * element_bytes(bits)
 
 
 def stage_bytes(layout: SharedLayout, tile_shape: Sequence[int], bits: int) -> int:

@@ -21,7 +21,7 @@ from weft.layout.base import whole_shape
 from weft.layout.cluster import block_bases, receivers, split_of
 from weft.layout.cluster import block_shape as part_of_block
 from weft.layout.linear.f2 import apply, is_power_of_two
-from weft.layout.shared.layouts import NVMMASharedLayout
+from weft.layout.shared.layouts import NVMMASharedLayout, padded
 from weft.layout.shared.sizes import TMA_BYTES
 
 MOST_DIMS = 5
@@ -113,11 +113,11 @@ def boxes(
     if part is None and whole_shape(own) == tuple(own):
         return Boxes(box, box_bytes, tuple(Placement(start, i * box_bytes) for i, start in enumerate(by_dim)))
     tile_shape, first = part or Slice(tuple(block_shape), (0,) * layout.rank)
-    inverse = layout.to_linear(tile_shape).pseudo_invert()
+    inverse, pads = layout.to_linear(tile_shape).pseudo_invert(), layout.pads_of(tile_shape)
     found: list[Placement] = []
     for start in by_dim:
         at = dict(zip(inverse.in_dims, map(add, first, start), strict=True))
-        found.append(Placement(start, inverse(**at)[0] * bits // 8))
+        found.append(Placement(start, padded(inverse(**at)[0], pads) * bits // 8))
     return Boxes(box, box_bytes, tuple(found))
 
 
@@ -136,11 +136,11 @@ class Crossing(NamedTuple):
 
 def crossing(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int, part: Slice, num_ctas: int) -> Crossing:
     """Where blocks load their parts of a `part` of a tile whose `reach` is "pair"."""
-    inverse = layout.to_linear(part.tile_shape).pseudo_invert()
+    inverse, pads = layout.to_linear(part.tile_shape).pseudo_invert(), layout.pads_of(part.tile_shape)
 
     def place(at: Sequence[int]) -> tuple[int, int]:
         offset, block = inverse(**dict(zip(inverse.in_dims, at, strict=True)))
-        return offset, block
+        return padded(offset, pads), block
 
     bases = block_bases(layout.cga, block_shape)
     places = [place(basis) for basis in bases]
@@ -163,13 +163,13 @@ def reach(block_shape: tuple[int, ...], layout: NVMMASharedLayout, bits: int, ti
     part = part_of_block(layout.cga, block_shape)
     box = layout.box(part)
     box_bytes = prod(box) * layout.element_bytes
-    step = max(box_bytes & -box_bytes, TMA_BYTES) * 8 // bits
+    step, pads = max(box_bytes & -box_bytes, TMA_BYTES) * 8 // bits, layout.pads_of(tile_shape)
     found: Reach = "own"
     for dim, own, mine, size in zip(tile.in_dims, box, part, block_shape, strict=True):
         for bit, column in enumerate(tile.columns[dim]):
             offset, others = divmod(column, tile.out_size("block"))
             before, blocks = divmod(block.columns[dim][bit], block.out_size("block")) if 1 << bit < size else (0, 0)
-            if offset % step if 1 << bit >= own else offset != before:
+            if padded(offset, pads) % step if 1 << bit >= own else offset != before:
                 return "no box"
             if others ^ blocks > int(1 << bit >= mine):
                 return "no block"

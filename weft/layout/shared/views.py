@@ -20,6 +20,7 @@ from weft.layout.linear.maps import LinearLayout
 from weft.layout.shared.layouts import (
     NVMMASharedLayout,
     PaddedSharedLayout,
+    Pads,
     SharedLayout,
     SharedLinearLayout,
     SwizzledSharedLayout,
@@ -39,7 +40,7 @@ def permuted(layout: SharedLayout, order: Sequence[int], shape: Sequence[int]) -
     names = (name for name, _ in tile_dims(sizes))
     view = linear.rename_outs(dict(zip(linear.out_dims, names, strict=True))).ending(sizes)
     cga = [[vector[d] for d in order] for vector in layout.cga]
-    return _spelled(layout, view, _permuted_candidates(layout, order, cga))
+    return _spelled(layout, layout.pads_of(shape), view, _permuted_candidates(layout, order, cga))
 
 
 def reshaped(layout: SharedLayout, shape: Sequence[int], new_shape: Sequence[int]) -> SharedLayout:
@@ -53,7 +54,7 @@ def reshaped(layout: SharedLayout, shape: Sequence[int], new_shape: Sequence[int
     if not end_alike(shape, new_shape):
         raise fail(errors.RESHAPE_END, src=list(shape), dst=list(new_shape))
     view = linear.reshape_outs(tile_dims(whole_shape(new_shape))).ending(new_shape)
-    return _spelled(layout, view, _reshaped_candidates(layout, len(new_shape)))
+    return _spelled(layout, layout.pads_of(shape), view, _reshaped_candidates(layout, len(new_shape)))
 
 
 def reinterpreted(layout: SharedLayout, target: SharedLayout, part_bytes: int | None = None) -> SharedLayout:
@@ -76,6 +77,7 @@ def contiguous(layout: SharedLayout, tile_shape: tuple[int, ...], part: tuple[in
     otherwise 0. The slice then starts at a multiple of that number."""
     if (isinstance(layout, PaddedSharedLayout) and part != tile_shape) or whole_shape(part) != part:
         return 0
+    pads = layout.pads_of(tile_shape)
     inverse = layout.to_linear(tile_shape).pseudo_invert()
     blocks = inverse.out_size("block")
     inside = [
@@ -87,7 +89,8 @@ def contiguous(layout: SharedLayout, tile_shape: tuple[int, ...], part: tuple[in
     in_order = all(not offset if block else offset < count for offset, block in inside)
     # A slice that cuts through a dimension split over blocks lies in some of them only.
     everywhere = rank([block for _, block in inside]) == log2(blocks)
-    return count if in_order and everywhere else 0
+    undivided = part == tile_shape or all(not value % count for pair in pads for value in pair)
+    return count if in_order and everywhere and undivided else 0
 
 
 def _permuted_candidates(
@@ -118,15 +121,17 @@ def _reshaped_candidates(layout: SharedLayout, rank: int) -> Iterator[SharedLayo
             pass
 
 
-def _spelled(layout: SharedLayout, view: LinearLayout, candidates: Iterator[SharedLayout]) -> SharedLayout:
+def _spelled(
+    layout: SharedLayout, pads: Pads, view: LinearLayout, candidates: Iterator[SharedLayout]
+) -> SharedLayout:
     """The first candidate that equals `view`, otherwise a layout by its bases."""
     shape = view.sizes
     for candidate in candidates:
-        if _fits(candidate, shape) and candidate.to_linear(shape) == view:
+        if _fits(candidate, shape) and candidate.to_linear(shape) == view and candidate.pads_of(shape) == pads:
             return candidate
     offsets, blocks = view.bases("offset"), view.bases("block")
-    if isinstance(layout, PaddedSharedLayout):
-        return PaddedSharedLayout(layout.interval_padding_pairs, offsets, blocks, view.out_sizes)
+    if pads:
+        return PaddedSharedLayout(pads, offsets, blocks, view.out_sizes)
     # A tile of one element has no basis to tell its rank; a zero basis repeats it within its alignment.
     return SharedLinearLayout(offsets or [[0] * len(shape)], blocks, alignment(layout))
 

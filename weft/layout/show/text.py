@@ -22,7 +22,7 @@ from weft.layout.base import WARP_SIZE, TileLayout, ints
 from weft.layout.distributed.layouts import AutoLayout, CoalescedLayout
 from weft.layout.linear.ends import extent, held, in_row_major, inside
 from weft.layout.linear.maps import LinearLayout
-from weft.layout.shared.layouts import PaddedSharedLayout
+from weft.layout.shared.layouts import PaddedSharedLayout, Pads, SharedLayout, padded
 
 MOST_ELEMENTS = 1 << 20
 OFFSETS_PER_LINE = 16
@@ -68,7 +68,7 @@ def draw(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> Picture:
     if prod(shape) > MOST_ELEMENTS:
         raise fail(errors.SHOW_TOO_LARGE, shape=list(shape), elements=prod(shape), most=MOST_ELEMENTS)
     linear = _drawable(layout, shape)
-    rows = tuple(_rows(linear))
+    rows = tuple(_rows(linear, layout.pads_of(shape) if isinstance(layout, SharedLayout) else ()))
     if not linear.is_whole:
         rows = tuple([(title, tuple(_existing(linear, places))) for title, places in rows])
     cells: list[list[Place]] = [[] for _ in range(prod(shape))]
@@ -131,10 +131,10 @@ def _drawable(layout: TileLayout | LinearLayout, shape: tuple[int, ...]) -> Line
     return layout
 
 
-def _rows(linear: LinearLayout) -> Iterator[Row]:
+def _rows(linear: LinearLayout, pads: Pads) -> Iterator[Row]:
     if "row" in linear.in_dims:
         return _lane_rows(linear)
-    return _offset_rows(linear) if "offset" in linear.in_dims else _register_rows(linear)
+    return _offset_rows(linear, pads) if "offset" in linear.in_dims else _register_rows(linear)
 
 
 def _existing(linear: LinearLayout, places: Iterable[tuple[Place, int | None]]) -> Iterator[tuple[Place, int | None]]:
@@ -159,15 +159,18 @@ def _register_rows(linear: LinearLayout) -> Iterator[Row]:
         yield f"{prefix}warp {w} {thread:>{width + 1}}: ", places
 
 
-def _offset_rows(linear: LinearLayout) -> Iterator[Row]:
-    """Rows of consecutive offsets."""
+def _offset_rows(linear: LinearLayout, pads: Pads) -> Iterator[Row]:
+    """Rows of consecutive offsets in memory."""
     blocks, offsets = linear.table("block"), linear.table("offset")[: extent(linear)]
+    if pads:
+        there = {padded(i, pads): element for i, element in enumerate(offsets) if inside(linear, element)}
+        offsets = [there.get(i) for i in range(max(there) + 1)]
     width = len(str(len(offsets) - 1))
     for (b, block), first in product(enumerate(blocks), range(0, len(offsets), OFFSETS_PER_LINE)):
         prefix = f"B{b}:" if len(blocks) > 1 else ""
         run = offsets[first : first + OFFSETS_PER_LINE]
         places = tuple(
-            (Place(f"{prefix}{offset}", *divmod(offset, WARP_SIZE)), element ^ block)
+            (Place(f"{prefix}{offset}", *divmod(offset, WARP_SIZE)), None if element is None else element ^ block)
             for offset, element in enumerate(run, first)
         )
         yield f"{prefix}{first:>{width}}: ", places

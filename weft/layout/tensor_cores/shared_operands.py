@@ -11,7 +11,7 @@ warpgroup instructions, "Shared Memory Layout and Swizzling" of the tcgen05 inst
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,6 +20,7 @@ from weft.layout.distributed.fragments import K_BITS
 from weft.layout.linear import f2
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
+from weft.layout.shared import layouts
 from weft.layout.shared.layouts import PaddedSharedLayout, SharedLayout
 from weft.layout.shared.sizes import alignment
 
@@ -124,7 +125,7 @@ def plan_operand(
     read, beyond = (along_k[:step], along_outer[:size]), (*along_k[step:], *along_outer[size:])
     has, needed = alignment(side.layout), 0
     contiguous, lines = read[::-1] if transposed else read
-    for swizzle, strides in forms(contiguous, lines, beyond, bits // 8):
+    for swizzle, strides in forms(contiguous, lines, beyond, bits // 8, place.closed):
         if has < swizzle_alignment(swizzle):
             needed = needed or swizzle_alignment(swizzle)
             continue
@@ -133,8 +134,10 @@ def plan_operand(
         start = swizzled(place.start, swizzle)
         length = 1 << len(plain_k) if padded else side.shape[k]
         firsts = [f2.apply(plain_k, at) for at in range(0, length, 1 << step)]
-        offsets = tuple(tuple(start ^ f2.apply(plain_outer, at) ^ first for first in firsts) for at in blocks.starts)
-        warps = tuple(f2.apply(plain_outer, at) for at in blocks.warps)
+        offsets = tuple(
+            tuple(place.closed(start ^ f2.apply(plain_outer, at) ^ first) for first in firsts) for at in blocks.starts
+        )
+        warps = tuple(place.closed(f2.apply(plain_outer, at)) for at in blocks.warps)
         return OperandPlan(Operand(swizzle, transposed, leading, stride, warps), offsets)
     reason = misaligned(has, needed) if needed else _misfit(place, k)
     down = (along_k if k == 0 else along_outer)[:1] == [bits // 8]
@@ -142,17 +145,17 @@ def plan_operand(
 
 
 def forms(
-    contiguous: Sequence[int], lines: Sequence[int], beyond: Sequence[int], size: int
+    contiguous: Sequence[int], lines: Sequence[int], beyond: Sequence[int], size: int, closed: Callable[[int], int]
 ) -> Iterator[tuple[int, tuple[int, int]]]:
     """Swizzles, the widest first, that match an instruction's operand, each with the strides between spans and eight lines.
 
     The arguments are the byte offsets of its bits along the dimension where elements of `size` bytes are contiguous and along
-    the other one, and of the bits `beyond` that lead to other instructions. A stride that the instruction does not use is
-    `GRANULE`.
+    the other one, and of the bits `beyond` that lead to other instructions; `closed` gives the bytes between two of them. A
+    stride that the instruction does not use is `GRANULE`.
     """
     for swizzle in MODES:
         side_by_side, across, rest = ([swizzled(v, swizzle) for v in part] for part in (contiguous, lines, beyond))
-        strides = _strides(side_by_side, across, swizzle or GRANULE, size)
+        strides = _strides(side_by_side, across, swizzle or GRANULE, size, closed)
         # Offsets of one bit each never carry into one another, so they can be added in any order.
         if strides is not None and all(map(f2.is_power_of_two, (*side_by_side, *across, *rest))):
             yield swizzle, strides
@@ -176,13 +179,13 @@ def swizzled(offset: int, swizzle: int) -> int:
 
 
 class OperandOffsets:
-    """Byte offsets of the elements of an operand in its tile, which XOR together."""
+    """Byte offsets of the elements of an operand in its tile, which XOR together until they are `closed`."""
 
     def __init__(self, side: SharedSide, size: int) -> None:
         linear = side.layout.to_linear(side.tile)
         self._whole = linear.out_sizes
         self._span = Span((*linear.columns["offset"], *linear.columns["block"]))
-        self._side, self._size = side, size
+        self._side, self._size, self._pads = side, size, side.layout.pads_of(side.tile)
         self.start = self.byte(side.start)
 
     def columns(self, dim: int) -> list[int]:
@@ -194,8 +197,15 @@ class OperandOffsets:
         """Offset of an element of the tile."""
         return solved(self._span, join(coordinates, self._whole)) * self._size
 
+    def closed(self, offset: int) -> int:
+        """The place in memory of an offset, swizzled or plain: without the holes of sizes that are no powers of two. Holes are
+        periods of the swizzle, and offsets of different bits can be added before or after."""
+        return layouts.padded(offset // self._size, self._pads) * self._size
 
-def _strides(contiguous: Sequence[int], lines: Sequence[int], span: int, size: int) -> tuple[int, int] | None:
+
+def _strides(
+    contiguous: Sequence[int], lines: Sequence[int], span: int, size: int, closed: Callable[[int], int]
+) -> tuple[int, int] | None:
     """Strides between spans and between groups of eight lines, from the plain offsets of an instruction's bits.
 
     None if no instruction can read the operand.
@@ -203,7 +213,7 @@ def _strides(contiguous: Sequence[int], lines: Sequence[int], span: int, size: i
     across, eight = f2.log2(span // size), f2.log2(LINES)
     side_by_side = all(offset == size << bit for bit, offset in enumerate(contiguous[:across]))
     a_span_apart = all(offset == span << bit for bit, offset in enumerate(lines[:eight]))
-    beyond = contiguous[across:], lines[eight:]
+    beyond = [[closed(offset) for offset in part] for part in (contiguous[across:], lines[eight:])]
     repeat = all(offset == part[0] << bit for part in beyond for bit, offset in enumerate(part))
     if not (side_by_side and a_span_apart and repeat):
         return None

@@ -72,13 +72,13 @@ def plan_copy(src: SharedSide, dst: TensorSide, bits: int) -> CopyPlan | Unreada
         piece = reach.piece(lanes, wide)
         if piece is None:
             continue
-        for swizzle, (leading, stride) in forms(piece.contiguous, piece.lines, piece.others, bits // 8):
+        for swizzle, (leading, stride) in forms(piece.contiguous, piece.lines, piece.others, bits // 8, reach.closed):
             if has < swizzle_alignment(swizzle):
                 needed = needed or swizzle_alignment(swizzle)
                 continue
             sources = combinations([swizzled(offset, swizzle) for offset in piece.others])
             start, targets = swizzled(reach.start, swizzle), combinations(piece.columns)
-            steps = tuple((start ^ at, reach.first ^ column) for at, column in zip(sources, targets, strict=True))
+            steps = tuple((reach.closed(start ^ at), reach.first ^ column) for at, column in zip(sources, targets, strict=True))
             return CopyPlan(shape, Operand(swizzle, False, leading, stride, ()), steps)
     reason = misaligned(has, needed) if needed else f"no instruction copies {src.layout} to {dst.layout}"
     return Unreadable(reason, _copy_fix(src, dst))
@@ -100,6 +100,7 @@ class _Reach:
 
     def __init__(self, src: SharedSide, dst: TensorSide, bits: int) -> None:
         source, linear = OperandOffsets(src, bits // 8), linear_of(dst)
+        self.closed = source.closed
         self.start, self.first, self._bits = source.start, TensorPlaces(dst, bits).address(0, 0), bits
 
         def byte(basis: Sequence[int]) -> int:

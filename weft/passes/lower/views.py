@@ -17,11 +17,10 @@ from weft.errors import Loc, fail
 from weft.errors import compiler as errors
 from weft.ir.core import Func, Op, OpDef, Value
 from weft.ir.types import SharedType, TensorType
-from weft.layout import PaddedSharedLayout, SharedLayout
 from weft.layout.base import whole_shape
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
-from weft.layout.shared.layouts import Pads, padded
+from weft.layout.shared.layouts import padded
 from weft.layout.tensor_memory.layouts import COLUMN_BITS
 from weft.ops import shared, tensor_memory
 from weft.ops.regs import Table
@@ -140,17 +139,12 @@ def first_step(t: Tiled, start: Table) -> int | None:
     """The offset of an element in steps. In tensor memory it is None unless the element begins a column of the first lane."""
     place = _place(t, start)
     if isinstance(t, SharedType):
-        return padded(place, pads_of(t.layout)) * t.element.itemsize
+        return padded(place, t.layout.pads_of(t.alloc_shape)) * t.element.itemsize
     linear = t.layout.to_linear(t.alloc_shape)
     beyond, row = divmod(place, linear.in_size("row"))
     block, element = divmod(beyond, linear.in_size("column"))
     column, rest = divmod(element * t.element.bits, COLUMN_BITS)
     return None if row or block or rest else column
-
-
-def pads_of(layout: SharedLayout) -> Pads:
-    """The padding of a layout."""
-    return layout.pads if isinstance(layout, PaddedSharedLayout) else ()
 
 
 def _place(t: Tiled, start: Table) -> int:

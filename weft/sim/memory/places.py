@@ -18,10 +18,11 @@ import numpy as np
 from weft.errors import Row, UserError, hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, SharedType, TensorType
-from weft.layout import WARP_SIZE, LinearLayout, PaddedSharedLayout, SharedLayout
+from weft.layout import WARP_SIZE, LinearLayout, SharedLayout
 from weft.layout.base import WARPGROUP, whole_shape
 from weft.layout.linear.columns import combinations
 from weft.layout.shared.homes import Homes, homes
+from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import stage_bytes
 from weft.layout.tensor_memory.layouts import COLUMN, LANES, ROW, TensorLayout
 from weft.sim.machine.data import Array, Data, Mark, arange, union, where
@@ -127,7 +128,7 @@ def positions(
     full = np.broadcast_arrays(*at)
     # For a tile of one element `flat` returns a plain number.
     offsets = np.broadcast_to(inverse.flat(**dict(zip(inverse.in_dims, full, strict=True))), full[0].shape)
-    return layout.pad(offsets) if isinstance(layout, PaddedSharedLayout) else offsets
+    return padded(offsets, layout.pads_of(alloc_shape))
 
 
 def _part(
@@ -235,8 +236,7 @@ def in_blocks(
     flat: Array = np.ravel_multi_index(np.broadcast_arrays(*at), whole_shape(type.alloc_shape))
     spots = table[flat] ^ (found.own(task.rank) if copy is None else copy)
     offsets, ranks = found.split(spots)
-    if isinstance(type.layout, PaddedSharedLayout):
-        offsets = type.layout.pad(offsets)
+    offsets = padded(offsets, type.layout.pads_of(type.alloc_shape))
     for rank in np.unique(ranks[held]).tolist():
         mine = held & (ranks == rank)
         spread = where(mine, offsets, offsets[mine][0])

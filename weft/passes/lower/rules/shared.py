@@ -21,6 +21,7 @@ from weft.layout.linear.ends import count
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.shared.homes import Homes, homes
+from weft.layout.shared.layouts import Pads
 from weft.layout.shared.load_store import RemoteAccess, SharedAccess, plan_access, plan_remote
 from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.shared.vectors import VectorAccess
@@ -36,7 +37,6 @@ from weft.passes.lower.operands import require
 from weft.passes.lower.placement import bit_terms, owned, register_coordinates
 from weft.passes.lower.rules.memory import operand_form, predicate
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.views import pads_of
 
 LEAST_SENT = 4
 """The narrowest st.async, in bytes."""
@@ -214,6 +214,11 @@ def _homes(lo: Lowering, handle: Value) -> Homes:
     return homes(t.layout.to_linear(t.alloc_shape), lo.block_bits)
 
 
+def _pads(handle: Value) -> Pads:
+    t = type_of(handle)
+    return t.layout.pads_of(t.alloc_shape)
+
+
 def _parted(lo: Lowering, found: Homes, places: Value) -> tuple[Value, Value]:
     """The offsets and the ranks of an array of places."""
     count = lo.count(Array(places))
@@ -231,7 +236,7 @@ def gather(lo: Lowering, op: Op) -> None:
     """Each register loads the element that its index selects."""
     handle, indices = op.uses
     every = tuple(range(count(linear_of(indices))))
-    pads = pads_of(type_of(handle).layout)
+    pads = _pads(handle)
     if reaches_blocks(op):
         found = _homes(lo, handle)
         places = _elements(lo, handle, indices, op.attrs["axis"], every, found.steps)
@@ -247,7 +252,7 @@ def scatter(lo: Lowering, op: Op) -> None:
     linear = linear_of(indices)
     registers = owned(linear)
     data = lo.array(lo.picked(lo.form(value), registers))
-    pads = pads_of(type_of(handle).layout)
+    pads = _pads(handle)
     if reaches_blocks(op):
         for parts in _in_blocks(lo, op, registers):
             lo.emit(cluster.store_at, view(lo, handle), *parts, data, owns_first(lo, linear), pads=pads)
@@ -269,7 +274,7 @@ def atomic(lo: Lowering, op: Op) -> None:
     if on is not None and isinstance(on.type, ScalarType):
         on = lo.emit(regs.splat, on, count=len(registers))
     kind: OpDef = shared.atomic_at
-    attrs: dict[str, Any] = {"kind": op.attrs["kind"], "pads": pads_of(type_of(handle).layout)}
+    attrs: dict[str, Any] = {"kind": op.attrs["kind"], "pads": _pads(handle)}
     places: list[tuple[Value, ...]] = (
         [(_elements(lo, handle, indices, op.attrs["axis"], registers),)] if not remote else []
     )
