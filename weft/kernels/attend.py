@@ -23,7 +23,7 @@ from weft.kernels.attend_plan import (
 from weft.kernels.device.attend import SEARCHES, attend, find_spans
 from weft.kernels.heads import Heads, check_alike, check_described, check_out, check_overlap, heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
-from weft.kernels.memory import empty_like, fill, used_on
+from weft.kernels.memory import empty_like, fill, ticket_counter, used_on
 from weft.nvidia.ragged_tma import ragged_form
 from weft.runtime import driver
 from weft.runtime.compiled import CompiledKernel
@@ -60,12 +60,15 @@ class Attention:
     out: Described
     numbers: tuple[Any, ...]
 
-    def arguments(self, q: Any, k: Any, v: Any, out: Any, lse: Any, spans: Any, given: Options) -> tuple[Any, ...]:
-        """The kernel's arguments."""
+    def arguments(
+        self, q: Any, k: Any, v: Any, out: Any, lse: Any, spans: Any, given: Options, stream: Any = None
+    ) -> tuple[Any, ...]:
+        """The kernel's arguments, for a launch on `stream`."""
+        counter = ticket_counter(q, stream) if self.plan.tickets else None
         starts = (given.cu_seqlens_q, given.cu_seqlens_q if given.cu_seqlens_k is None else given.cu_seqlens_k)
         return (
-            self.q.of(q), self.k.of(k), self.v.of(v), self.out.of(out), lse, given.prefix, *starts, spans, given.alibi,
-            given.sinks, given.score_args, given.mask_args, *self.numbers, self.plan,
+            self.q.of(q), self.k.of(k), self.v.of(v), self.out.of(out), lse, given.prefix, *starts, spans, counter,
+            given.alibi, given.sinks, given.score_args, given.mask_args, *self.numbers, self.plan,
         )  # fmt: skip
 
 
@@ -137,7 +140,7 @@ def _launch(call: Attention, q: Any, k: Any, v: Any, out: Any, lse: Any, options
         (batch, _, length), documents = out.shape[:3], options.documents
         spans = empty_like(q, (batch, 2, length), "int32")
         find_spans[-(-length // SEARCHES), batch](documents, spans, length, num_warps=1, stream=stream)
-    attend[call.programs](*call.arguments(q, k, v, out, lse, spans, options), num_warps=4, stream=stream)
+    attend[call.programs](*call.arguments(q, k, v, out, lse, spans, options, stream), num_warps=4, stream=stream)
     if spans is not None:
         used_on(spans, stream)
 

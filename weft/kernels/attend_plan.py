@@ -130,6 +130,11 @@ class AttentionPlan:
         return self.config.block_n
 
     @property
+    def tickets(self) -> bool:
+        """True if tiles differ in length, and programs take them by tickets."""
+        return self.parts.bounded or self.parts.sequences
+
+    @property
     def heads_step(self) -> int:
         """Query heads from a consumer to the next."""
         return ROWS // self.length if self.length < ROWS else 0

@@ -86,3 +86,28 @@ def used_on(value: Any, stream: Any) -> None:
         return
     cuda: Any = sys.modules["torch"].cuda
     value.record_stream(stream if isinstance(stream, cuda.Stream) else cuda.ExternalStream(int(stream)))
+
+
+_counters: dict[tuple[int, int], Any] = {}
+
+
+def ticket_counter(like: Any, stream: Any) -> Any:
+    """An int32 counter that is zero for a launch on `stream`, which leaves it zero: that of the stream, whose launches follow
+    one another. A graph that is being captured gets one of its own, which it clears, since it may be replayed beside others."""
+    if not getattr(like, "is_cuda", False):
+        counter = empty_like(like, (1,), "int32")
+        fill_zero(counter)
+        return counter
+    cuda: Any = sys.modules["torch"].cuda
+    on = cuda.current_stream(like.device) if stream is None else stream
+    on = on if isinstance(on, cuda.Stream) else cuda.ExternalStream(int(on))
+    key = (like.get_device(), on.cuda_stream)
+    capturing = cuda.is_current_stream_capturing()
+    counter = None if capturing else _counters.get(key)
+    if counter is None:
+        with cuda.stream(on):
+            counter = empty_like(like, (1,), "int32")
+            fill_zero(counter)
+        if not capturing:
+            _counters[key] = counter
+    return counter

@@ -120,23 +120,23 @@ def produce(buffers, q, k, v, problem):
     """Publish the tiles of the program, and load the queries of each and the blocks of keys and values that it visits."""
     plan: gl.constexpr = buffers.plan
     tiles = problem.heads() * problem.columns()
-    n, index = 0, 0
-    for wave in range(gl.cdiv(tiles, gl.num_programs(0))):
-        number = problem.number(wave)
-        if number < tiles:
-            tile = problem.tile(number)
-            for i in range(tile.end - tile.first):
-                slot, phase, key = n % plan.stages, (n // plan.stages & 1) ^ 1, (tile.end - 1 - i) * plan.block_n
-                mbarrier.wait(buffers.k_free.index(slot), phase)
-                at = keys_at(tile, key, plan)
-                load(k, at, buffers.k_ready.index(slot), buffers.k.index(slot))
-                if i == 0:
-                    # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
-                    load_queries(buffers, q, index, tile, problem)
-                mbarrier.wait(buffers.v_free.index(slot), phase)
-                load(v, at, buffers.v_ready.index(slot), buffers.v.index(slot))
-                n += 1
-            index += (tile.end > tile.first).to(gl.int32)
+    n, index, number = 0, 0, gl.program_id(0)
+    while number < tiles:
+        behind = problem.behind(number, tiles)
+        tile = problem.tile(number)
+        for i in range(tile.end - tile.first):
+            slot, phase, key = n % plan.stages, (n // plan.stages & 1) ^ 1, (tile.end - 1 - i) * plan.block_n
+            mbarrier.wait(buffers.k_free.index(slot), phase)
+            at = keys_at(tile, key, plan)
+            load(k, at, buffers.k_ready.index(slot), buffers.k.index(slot))
+            if i == 0:
+                # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
+                load_queries(buffers, q, index, tile, problem)
+            mbarrier.wait(buffers.v_free.index(slot), phase)
+            load(v, at, buffers.v_ready.index(slot), buffers.v.index(slot))
+            n += 1
+        index += (tile.end > tile.first).to(gl.int32)
+        number = behind
     wait_for_queries(buffers, index)
     Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0).publish(buffers.tiles.index(index % plan.q_stages))
     mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
@@ -343,14 +343,14 @@ Pointer: TypeAlias = "gl.tensor | None"
 @jit(fast_math=["exp2", "div"], do_not_specialize=SIZES)
 def attend(
     q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, out: tma.tensor_descriptor, lse: Pointer,
-    prefix: Pointer, q_starts: Pointer, k_starts: Pointer, spans: Pointer, slopes: Pointer, sinks: Pointer, score_args: Any,
-    mask_args: Any, scale: float, inner: float, batch: int, kv_heads: int, members: int, queries: int, keys: int, band: int,
-    left: int, right: int, plan: gl.constexpr[AttentionPlan],
+    prefix: Pointer, q_starts: Pointer, k_starts: Pointer, spans: Pointer, counter: Pointer, slopes: Pointer, sinks: Pointer,
+    score_args: Any, mask_args: Any, scale: float, inner: float, batch: int, kv_heads: int, members: int, queries: int,
+    keys: int, band: int, left: int, right: int, plan: gl.constexpr[AttentionPlan],
 ) -> None:  # fmt: skip
     """Attention forward; see the module, `Problem` and `Scoring`."""
     buffers = Buffers.make(plan)
     problem = Problem(
-        batch, kv_heads, members, queries, keys, band, left, right, prefix, q_starts, k_starts, spans, plan
+        batch, kv_heads, members, queries, keys, band, left, right, prefix, q_starts, k_starts, spans, counter, plan
     )
     scoring = Scoring(scale, inner, slopes, sinks, score_args, mask_args, plan)
     roles = [(consume, (which, buffers, out, lse, problem, scoring)) for which in range(plan.consumers)]

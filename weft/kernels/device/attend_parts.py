@@ -68,7 +68,8 @@ class Problem:
     """The extents of an attention, with `members` query heads for each of `kv_heads` heads of keys and values, and its masks.
 
     Tiles are numbered in bands of `band` heads, whose keys and values fit in L2 together, and within a band from the last
-    queries to the first: with a causal mask the longest tiles come first. `starts` are the positions at which the queries and
+    queries to the first: with a causal mask the longest tiles of a band come first. Where tiles differ in length, programs take
+    the next one by a ticket from `counter` whenever they have finished one. `starts` are the positions at which the queries and
     the keys of `batch` sequences begin. `spans` are the first key of each position's document, and the one behind its last."""
 
     batch: gl.tensor
@@ -83,6 +84,7 @@ class Problem:
     q_starts: gl.tensor | None
     k_starts: gl.tensor | None
     spans: gl.tensor | None
+    counter: gl.tensor | None
     plan: gl.constexpr
 
     @jit
@@ -99,11 +101,15 @@ class Problem:
         return gl.cdiv(self.queries, self.plan.tile_queries)
 
     @jit
-    def number(self, wave):
-        """The number of the program's tile of a wave. Every other wave is turned round, so that no program has the longest tile
-        of all."""
-        place, programs = gl.program_id(0), gl.num_programs(0)
-        return wave * programs + gl.where(wave & 1 == 1, programs - 1 - place, place)
+    def behind(self, number, tiles):
+        """The number of the program's next tile. A launch takes as many tickets as there are tiles, since every program takes
+        some until one is beyond the last tile; whoever takes the last one sets the counter back for the next launch."""
+        if not self.plan.tickets:
+            return number + gl.num_programs(0)
+        ticket = gl.atomic_add(self.counter, 1, sem="relaxed")
+        if ticket == tiles - 1:
+            gl.atomic_xchg(self.counter, 0, sem="relaxed")
+        return ticket + gl.num_programs(0)
 
     @jit
     def tile(self, number):

@@ -259,7 +259,8 @@ class NVMMASharedLayout(SharedLayout):
         _, *others = self.order
         for i, d in enumerate(others):
             cut = part[d] > self.BOX_LIMIT and any(part[slower] > 1 for slower in others[i + 1 :])
-            box[d] = (min(part[d] & -part[d], self.BOX_LIMIT) if cut else _evenly(part[d], self.BOX_LIMIT)) if whole else 1
+            most = min(part[d] & -part[d], self.BOX_LIMIT) if cut else self.BOX_LIMIT
+            box[d] = _evenly(part[d], most) if whole else 1
             whole = whole and is_power_of_two(part[d])
         column = self.order[0]
         box[column] = min(box[column], self.BOX_LIMIT)

@@ -121,9 +121,7 @@ def _reshaped_candidates(layout: SharedLayout, rank: int) -> Iterator[SharedLayo
             pass
 
 
-def _spelled(
-    layout: SharedLayout, pads: Pads, view: LinearLayout, candidates: Iterator[SharedLayout]
-) -> SharedLayout:
+def _spelled(layout: SharedLayout, pads: Pads, view: LinearLayout, candidates: Iterator[SharedLayout]) -> SharedLayout:
     """The first candidate that equals `view`, otherwise a layout by its bases."""
     shape = view.sizes
     for candidate in candidates:

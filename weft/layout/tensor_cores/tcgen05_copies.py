@@ -78,7 +78,9 @@ def plan_copy(src: SharedSide, dst: TensorSide, bits: int) -> CopyPlan | Unreada
                 continue
             sources = combinations([swizzled(offset, swizzle) for offset in piece.others])
             start, targets = swizzled(reach.start, swizzle), combinations(piece.columns)
-            steps = tuple((reach.closed(start ^ at), reach.first ^ column) for at, column in zip(sources, targets, strict=True))
+            steps = tuple(
+                (reach.closed(start ^ at), reach.first ^ column) for at, column in zip(sources, targets, strict=True)
+            )
             return CopyPlan(shape, Operand(swizzle, False, leading, stride, ()), steps)
     reason = misaligned(has, needed) if needed else f"no instruction copies {src.layout} to {dst.layout}"
     return Unreadable(reason, _copy_fix(src, dst))
