@@ -124,16 +124,17 @@ ENDS = """
 @weft.jit
 def copied(src, dst):
     block: gl.constexpr = src.block_shape
+    first: gl.constexpr = [0] * len(block)
     buffer = gl.allocate_shared_memory(src.dtype, block, src.layout)
     bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(bar, count=1)
     mbarrier.expect(bar, src.block_type.nbytes)
-    tma.async_copy_global_to_shared(src, [0, 0], bar, buffer)
+    tma.async_copy_global_to_shared(src, first, bar, buffer)
     mbarrier.wait(bar, 0)
-    tma.async_copy_shared_to_global(dst, [0, 0], buffer)
+    tma.async_copy_shared_to_global(dst, first, buffer)
     tma.store_wait(0)
 
-for block in ([64, 112], [96, 128], [96, 64]):
+for block in ([64, 112], [96, 128], [2, 320, 64]):
     layout = gl.NVMMASharedLayout.get_default_for(block, gl.float16)
     x, y = np.ones(block, np.float16), np.zeros(block, np.float16)
     copied[(1,)](*(TensorDescriptor.from_tensor(each, block, layout) for each in (x, y)))
@@ -150,11 +151,12 @@ def test_blocks_that_are_no_powers_of_two(script):
             "a block [64, 112] of float16 in 7 requests of [64, 16]; no wider swizzle than 32 bytes divides its rows of 224",
             True,
         ),
+        ("a block [96, 128] of float16 in 2 requests of [96, 64]", False),
         (
-            "a block [96, 128] of float16 in 2 requests of [96, 64]; it takes 28672 bytes, of which 4096 bytes are holes",
+            "a block [2, 320, 64] of float16 in 10 requests of [1, 64, 64]; it takes 106496 bytes"
+            + ", of which 24576 bytes are holes",
             True,
         ),
-        ("a block [96, 64] of float16 in 1 request of [96, 64]", False),
     ]
     assert [len(found) for found in notes] == [2, 2, 2]
 

@@ -12,8 +12,8 @@ import weft
 from tests.cuda.build import needs_nvrtc
 from tests.kernels_lib.attended import causal_mask, check, scores
 from weft import language as gl
-from weft.errors import CompilationError
-from weft.kernels import AttentionConfig, attend, attention, compile_attention
+from weft.errors import CompilationError, LaunchError
+from weft.kernels import AttentionConfig, attend, attention, block_mask, compile_attention
 
 MATRIX = pytest.mark.matrix
 SLOPES = np.array([0.5, 0.05, 0.2, 0.1], np.float32)
@@ -36,6 +36,17 @@ def unmoved(score, batch, head, query, key):
 @weft.jit
 def even(batch, head, query, key, by):
     return (query + key + batch) % by == 0
+
+
+@weft.jit
+def of_document(batch, head, query, key, ids):
+    return gl.load(ids + query) == gl.load(ids + key)
+
+
+@weft.jit
+def near(batch, head, query, key, by):
+    """Nothing for the first queries, and more for later heads."""
+    return (query - key <= by + 100 * head) & (key <= query) & (query >= 130)
 
 
 @weft.jit
@@ -152,6 +163,54 @@ def test_functions_of_the_caller(device, rng, queries):
     s = np.where((i + j + np.arange(2)[:, None, None, None]) % 3 == 0, s, -np.inf)
     given = {"score_mod": moved, "mask_mod": even}
     compare(device, q, k, v, s, score_args=(device.array(bias),), mask_args=(3,), **given)
+
+
+def test_a_block_mask_lists_blocks(device):
+    ids = np.repeat([0, 1, 2], [128, 150, 107]).astype(np.int32)
+    found = block_mask(of_document, device.array(ids), 385, 385, mask_args=(device.array(ids),))
+    counts, lists = device.numpy(found.counts)[0, 0], device.numpy(found.lists)[0, 0]
+    listed = [row[:count].tolist() for row, count in zip(lists, counts, strict=True)]
+    # Twice a block's number, plus 1 for those of which only a part is seen.
+    assert listed == [[0], [2, 5], [3, 5, 7], [5, 6]]
+
+
+@pytest.mark.parametrize("block_n", [64, pytest.param(128, marks=MATRIX), pytest.param(16, marks=MATRIX)])
+def test_block_masks(device, rng, block_n):
+    """Lengths of three blocks and a key; a mask of all heads, and one for each, of which some queries see nothing."""
+    q, k, v = arrays(rng, 385, 385)
+    i, j, config = np.arange(385)[:, None], np.arange(385)[None, :], AttentionConfig(block_n, 2)
+    ids = np.repeat([0, 1, 2], [128, 150, 107]).astype(np.int32)
+    blocks = block_mask(of_document, device.array(q), 385, 385, mask_args=(device.array(ids),))
+    compare(device, q, k, v, np.where(ids[:, None] == ids, scores(q, k), -np.inf), mask_mod=blocks, config=config)
+    if block_n == 64:
+        blocks = block_mask(near, device.array(q), 385, 385, batch=2, heads=4, mask_args=(20,))
+        seen = (i - j <= 20 + 100 * np.arange(4)[:, None, None]) & (j <= i) & (i >= 130)
+        s = np.where(seen, scores(q, k) * 2 + (i - j) * 0.01 + 1, -np.inf)
+        one = device.array(np.ones(4, np.float32))
+        given = {"mask_mod": blocks, "score_mod": moved, "score_args": (one,), "config": config}
+        compare(device, q, k, v, s, **given)
+
+
+def test_mistakes_with_block_masks():
+    q, k, _ = (x[:, :2] for x in arrays(np.random.default_rng(0), 5, 9))
+    blocks = block_mask(near, q, 5, 9, mask_args=(3,))
+    wrong = (
+        ("attention-together", {"causal": True}, k, "a block mask and causal"),
+        ("attention-block-mask", {}, k[:, :, :8], "5 queries, 9 keys"),
+        ("attention-config", {"config": AttentionConfig(64, 1)}, k, "2 with a block mask"),
+        ("attention-config", {"config": AttentionConfig(96, 2)}, k, "a divisor of 128"),
+    )
+    for code, options, keys, words in wrong:
+        with pytest.raises(LaunchError) as error:
+            attention(q, keys, keys, mask_mod=blocks, **options)
+        assert error.value.code == code and words in str(error.value)
+    for code, call in (
+        ("attention-function", lambda: block_mask(abs, q, 5, 9)),
+        ("attention-block-mask", lambda: block_mask(near, q, 0, 9)),
+    ):
+        with pytest.raises(LaunchError) as error:
+            call()
+        assert error.value.code == code
 
 
 def test_sinks(device, rng):

@@ -11,6 +11,7 @@ from tests.torch.calls import CALLS, ELSEWHERE
 from weft import kernels
 
 NO_OPERATORS = {
+    "block_mask": "prepares a mask from a function, which no schema can express",
     "chosen_config": "chooses, and computes nothing",
     "chosen_softmax": "chooses, and computes nothing",
     "compile_attention": "compiles, and computes nothing",

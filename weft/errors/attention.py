@@ -98,8 +98,15 @@ PREFIX = row(
 TOGETHER = row(
     "attention-together",
     LaunchError,
-    "documents and {other} are given together",
+    "{one} and {other} are given together",
     "pass one of them; a mask_mod with mask_args expresses both",
+)
+BLOCK_MASK = row(
+    "attention-block-mask",
+    LaunchError,
+    "a block mask has blocks of 128 queries by 128 keys of at least one of each, for one or all of the batch and of the heads, "
+    "but {got}",
+    "make one by weft.kernels.block_mask for the lengths of q and k, and of their batch and heads or of none",
 )
 SEQUENCES = row(
     "attention-sequences",

@@ -10,6 +10,7 @@ from typing import Any
 from weft.errors import attention as errors
 from weft.errors import fail
 from weft.kernels.arrays import Described, address
+from weft.kernels.attend_blocks import EDGE
 from weft.kernels.attend_options import Options, check_options, factors, sequences_of
 from weft.kernels.attend_plan import (
     ROWS,
@@ -68,7 +69,8 @@ class Attention:
         starts = (given.cu_seqlens_q, given.cu_seqlens_q if given.cu_seqlens_k is None else given.cu_seqlens_k)
         return (
             self.q.of(q), self.k.of(k), self.v.of(v), self.out.of(out), lse, given.prefix, *starts, spans, counter,
-            given.alibi, given.sinks, given.score_args, given.mask_args, *self.numbers, self.plan,
+            given.alibi, given.sinks, given.score_args, given.mask_args if given.blocks is None else given.blocks.mask_args,
+            () if given.blocks is None else given.blocks.arguments(), *self.numbers, self.plan,
         )  # fmt: skip
 
 
@@ -102,8 +104,9 @@ def attention(
     the slope times the distance of query and key is subtracted. `score_mod(score, batch, head, query, key, *score_args)`, a
     `@weft.jit` function, returns other scores, and `mask_mod(batch, head, query, key, *mask_args)` whether a query sees a key.
     They get a tile of scaled scores in float32 and integers that broadcast with it; `batch` is the sequence where lengths are
-    variable. `mask_mod` is asked about every key that is loaded. `sinks`, float32 [heads], are scores of one more key for
-    each head, whose value is zero.
+    variable. `mask_mod` is asked about every key that is loaded; a `BlockMask` in its place (`block_mask`), without any other
+    mask, says in which blocks it leaves nothing, which are not loaded, and in which everything. `sinks`, float32 [heads], are
+    scores of one more key for each head, whose value is zero.
 
     With `return_lse` the result is `(out, lse)`, where lse [batch, heads, queries] is the natural logarithm of the sum of
     exponentials of scores, in float32. A query that sees no key has 0 in `out` and -inf in `lse`, without sinks.
@@ -114,9 +117,8 @@ def attention(
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads, attention-size,
     attention-strides, attention-scale, attention-window, attention-softcap, attention-option, attention-prefix,
-    attention-together, attention-sequences, attention-function, attention-out, attention-out-overlaps, attention-config-kind,
-    attention-room, attention-target, kernels-out-needed.
-    """
+    attention-together, attention-sequences, attention-function, attention-block-mask, attention-out, attention-out-overlaps,
+    attention-config, attention-config-kind, attention-room, attention-target, kernels-out-needed."""
     options = Options(
         causal, scale, window, softcap, alibi, sinks, prefix, documents, cu_seqlens_q, cu_seqlens_k, score_mod, mask_mod,
         tuple(score_args), tuple(mask_args), return_lse, config,
@@ -166,6 +168,9 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
     config = TILES[size, v_size][parts.bounded]
     if parts.sequences:
         return config, ROWS
+    if parts.blocks:
+        # A tile's queries are those of a row of the mask.
+        return replace(config, consumers=EDGE // ROWS), ROWS
     length = ROWS if members == 1 or queries > ROWS // 2 else 1 << (queries - 1).bit_length()
     rows = queries if length == ROWS else members * length
     # Three consumers have no registers left for bounds from memory, or for functions of the caller.
@@ -226,6 +231,10 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     plan = make_attention_plan(
         query.dtype, size, v_size, chosen if options.config is None else options.config, parts, length
     )
+    if parts.blocks and (plan.tile_queries != EDGE or EDGE % plan.block_n):
+        field = "block_n" if plan.tile_queries == EDGE else "consumers"
+        rule = "a divisor of 128, the keys of a block of the mask" if field == "block_n" else "2 with a block mask"
+        raise fail(errors.CONFIG, field=field, value=getattr(plan.config, field), rule=rule)
     if plan.shared_bytes > SHARED_BYTES:
         raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
     shape = (batch, count, queries, v_size)

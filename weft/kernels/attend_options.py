@@ -12,6 +12,7 @@ import numpy as np
 from weft.errors import attention as errors
 from weft.errors import fail
 from weft.kernel import JITFunction
+from weft.kernels.attend_blocks import BlockMask
 from weft.kernels.attend_plan import AttentionConfig, Parts
 from weft.kernels.heads import Heads
 from weft.kernels.machines import place_of
@@ -50,6 +51,7 @@ class Options:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name not in ("score_args", "mask_args"):
+                value = value.key if isinstance(value, BlockMask) else value
                 found.append(of_array(value) if hasattr(value, "data_ptr") else value)
         return tuple(found)
 
@@ -58,15 +60,21 @@ class Options:
         return Parts(
             right is not None, left is not None, self.prefix is not None, self.documents is not None,
             self.cu_seqlens_q is not None, self.softcap is not None, self.alibi is not None, self.sinks is not None,
-            bool(self.return_lse), self.score_mod, self.mask_mod,
+            bool(self.return_lse), self.score_mod, self.blocks.mask_mod if self.blocks else self.mask_mod,
+            self.blocks is not None,
         )  # fmt: skip
+
+    @property
+    def blocks(self) -> BlockMask | None:
+        """The block mask, if there is one."""
+        return self.mask_mod if isinstance(self.mask_mod, BlockMask) else None
 
 
 def check_options(options: Options, q: Heads, k: Heads) -> tuple[int | None, int | None]:
     """The window's sides, None for any number of keys.
 
     Raises LaunchError: attention-window, attention-softcap, attention-option, attention-prefix, attention-together,
-    attention-sequences, attention-function, attention-config-kind, attention-devices."""
+    attention-sequences, attention-function, attention-config-kind, attention-devices, attention-block-mask."""
     left, right = _window(options.window)
     if options.causal:
         right = 0
@@ -76,7 +84,7 @@ def check_options(options: Options, q: Heads, k: Heads) -> tuple[int | None, int
         raise fail(errors.CONFIG_KIND, got=repr(options.config))
     for name in ("score_mod", "mask_mod"):
         function = getattr(options, name)
-        if function is not None and not isinstance(function, JITFunction):
+        if function is not None and function is not options.blocks and not isinstance(function, JITFunction):
             raise fail(errors.FUNCTION, name=name, got=repr(function))
     batch, heads, queries, _ = q.shape
     if options.cu_seqlens_q is not None:
@@ -92,7 +100,7 @@ def check_options(options: Options, q: Heads, k: Heads) -> tuple[int | None, int
     if options.documents is not None:
         for name in ("prefix", "cu_seqlens_q"):
             if getattr(options, name) is not None:
-                raise fail(errors.TOGETHER, other=name)
+                raise fail(errors.TOGETHER, one="documents", other=name)
         if k.shape[2] != queries:
             raise fail(
                 errors.OPTION,
@@ -100,7 +108,27 @@ def check_options(options: Options, q: Heads, k: Heads) -> tuple[int | None, int
                 got=f"for {queries} queries and {k.shape[2]} keys",
                 want="as many of both",
             )
+    if options.blocks is not None:
+        _check_blocks(options, options.blocks, q, k)
     return left, right
+
+
+def _check_blocks(options: Options, blocks: BlockMask, q: Heads, k: Heads) -> None:
+    """Raises LaunchError: attention-together, attention-block-mask, attention-devices."""
+    for name in ("causal", "window", "prefix", "documents", "cu_seqlens_q", "mask_args"):
+        if getattr(options, name) not in (None, False, ()):
+            raise fail(errors.TOGETHER, one="a block mask", other=name)
+    (batch, heads, queries, _), keys = q.shape, k.shape[2]
+    if (
+        (blocks.queries, blocks.keys) != (queries, keys)
+        or blocks.batch not in (1, batch)
+        or blocks.heads not in (1, heads)
+    ):
+        of_mask = f"{blocks.queries} queries, {blocks.keys} keys, a batch of {blocks.batch} and {blocks.heads} heads"
+        raise fail(errors.BLOCK_MASK, got=f"this one is for {of_mask}, and q is {list(q.shape)} with {keys} keys")
+    found = array(blocks.counts)
+    if found is not None and found.device != q.device:
+        raise fail(errors.DEVICES, first=q.place, name="the block mask", other=place_of(found.device))
 
 
 def factors(options: Options, size: int) -> tuple[float, float]:

@@ -69,7 +69,8 @@ class Parts:
     """The parts of a kernel's text.
 
     `right`, `left`, `prefix` and `documents` bound the keys that a query sees; `sequences`: lengths are variable. `softcap`,
-    `alibi` and `score_mod` change scores, `mask_mod` masks some, `sinks` add to sums. `lse`: log-sum-exp is stored."""
+    `alibi` and `score_mod` change scores, `mask_mod` masks some, `sinks` add to sums. `lse`: log-sum-exp is stored. `blocks`:
+    tiles visit the blocks of keys that a block mask lists for them."""
 
     right: bool = False
     left: bool = False
@@ -82,6 +83,7 @@ class Parts:
     lse: bool = False
     score_mod: Any = None
     mask_mod: Any = None
+    blocks: bool = False
 
     @property
     def bounded(self) -> bool:
@@ -132,7 +134,7 @@ class AttentionPlan:
     @property
     def tickets(self) -> bool:
         """True if tiles differ in length, and programs take them by tickets."""
-        return self.parts.bounded or self.parts.sequences
+        return self.parts.bounded or self.parts.sequences or self.parts.blocks
 
     @property
     def heads_step(self) -> int:

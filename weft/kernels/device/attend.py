@@ -35,9 +35,10 @@ LOWEST = -(2.0**100)
 @gl.aggregate
 class Buffers:
     """Shared memory: rings of tiles with their queries, of keys and of values, with barriers for slots that are full (`ready`)
-    and free."""
+    and free. `keys` are the first keys of blocks that a block mask lists."""
 
     tiles: gl.shared_memory_descriptor
+    keys: gl.shared_memory_descriptor | None
     q: gl.shared_memory_descriptor
     k: gl.shared_memory_descriptor
     v: gl.shared_memory_descriptor
@@ -58,6 +59,7 @@ class Buffers:
         numbers: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         return Buffers(
             gl.allocate_shared_memory(gl.int32, [plan.q_stages, FIELDS], numbers),
+            gl.allocate_shared_memory(gl.int32, [plan.stages, 1], numbers) if plan.parts.blocks else None,
             gl.allocate_shared_memory(plan.dtype, [plan.q_stages * consumers, *plan.q_block], plan.layout(plan.q_block)),
             gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.k_block], plan.layout(plan.k_block)),
             gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.v_block], plan.layout(plan.v_block)),
@@ -98,6 +100,13 @@ class Buffers:
         return warpgroup_mma(p, self.v.index(n % plan.stages), o, is_async=True)
 
     @jit
+    def visited(self, n):
+        """The first key of block number `n` of the program, which is listed, and whether it needs the mask function."""
+        layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        key = gl.uniform(self.keys.index(n % self.plan.stages).load(layout).item())
+        return key & ~1, key & 1 == 1
+
+    @jit
     def my_turn(self, which: gl.constexpr, n):
         """Wait until the consumer before this one has issued its MMAs.
 
@@ -127,6 +136,11 @@ def produce(buffers, q, k, v, problem):
         for i in range(tile.end - tile.first):
             slot, phase, key = n % plan.stages, (n // plan.stages & 1) ^ 1, (tile.end - 1 - i) * plan.block_n
             mbarrier.wait(buffers.k_free.index(slot), phase)
+            if plan.parts.blocks:
+                key = problem.listed_key(tile, tile.end - 1 - i)
+                layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+                buffers.keys.index(slot).store(gl.full([1], key, gl.int32, layout))
+                key = key & ~1
             at = keys_at(tile, key, plan)
             load(k, at, buffers.k_ready.index(slot), buffers.k.index(slot))
             if i == 0:
@@ -221,6 +235,8 @@ def begin(buffers, which: gl.constexpr, q, n, key, problem, tile, scoring):
     buffers.my_turn(which, n)
     s = buffers.scores(q, n)
     buffers.next_turn(which)
+    if plan.parts.blocks:
+        key, _ = buffers.visited(n)
     s = warpgroup_mma_wait(0, s)
     mbarrier.arrive(buffers.k_free.index(n % plan.stages), count=1)
     s, natural = scoring.modified(s, problem, tile, which, key)
@@ -244,12 +260,14 @@ def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, proble
         o = softmax.scaled(o)
     o = buffers.weighted(p, o, n - 1)
     buffers.next_turn(which)
+    if plan.parts.blocks:
+        key, mask = buffers.visited(n)
     s = warpgroup_mma_wait(1, s)
     mbarrier.arrive(buffers.k_free.index(n % plan.stages), count=1)
     s, _ = scoring.modified(s, problem, tile, which, key)
     if plan.parts.bounded and mask:
         s = problem.masked(s, tile, tile.query + which * plan.queries_step, key)
-    if plan.parts.mask_mod is not None:
+    if plan.parts.mask_mod is not None and (not plan.parts.blocks or mask):
         s = scoring.allowed(s, problem, tile, which, key)
     top = gl.maximum(softmax.top, gl.max(s, axis=1))
     if not plan.config.late:
@@ -344,13 +362,27 @@ Pointer: TypeAlias = "gl.tensor | None"
 def attend(
     q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, out: tma.tensor_descriptor, lse: Pointer,
     prefix: Pointer, q_starts: Pointer, k_starts: Pointer, spans: Pointer, counter: Pointer, slopes: Pointer, sinks: Pointer,
-    score_args: Any, mask_args: Any, scale: float, inner: float, batch: int, kv_heads: int, members: int, queries: int,
-    keys: int, band: int, left: int, right: int, plan: gl.constexpr[AttentionPlan],
+    score_args: Any, mask_args: Any, listed: Any, scale: float, inner: float, batch: int, kv_heads: int, members: int,
+    queries: int, keys: int, band: int, left: int, right: int, plan: gl.constexpr[AttentionPlan],
 ) -> None:  # fmt: skip
     """Attention forward; see the module, `Problem` and `Scoring`."""
     buffers = Buffers.make(plan)
     problem = Problem(
-        batch, kv_heads, members, queries, keys, band, left, right, prefix, q_starts, k_starts, spans, counter, plan
+        batch,
+        kv_heads,
+        members,
+        queries,
+        keys,
+        band,
+        left,
+        right,
+        prefix,
+        q_starts,
+        k_starts,
+        spans,
+        counter,
+        listed,
+        plan,
     )
     scoring = Scoring(scale, inner, slopes, sinks, score_args, mask_args, plan)
     roles = [(consume, (which, buffers, out, lse, problem, scoring)) for which in range(plan.consumers)]

@@ -16,6 +16,7 @@ from typing import Any
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device.attend_blocks import EDGE
 from weft.kernels.device.schedulers import in_bands
 
 
@@ -70,7 +71,8 @@ class Problem:
     Tiles are numbered in bands of `band` heads, whose keys and values fit in L2 together, and within a band from the last
     queries to the first: with a causal mask the longest tiles of a band come first. Where tiles differ in length, programs take
     the next one by a ticket from `counter` whenever they have finished one. `starts` are the positions at which the queries and
-    the keys of `batch` sequences begin. `spans` are the first key of each position's document, and the one behind its last."""
+    the keys of `batch` sequences begin. `listed` are the arguments of a block mask (`BlockMask.arguments`). `spans` are the
+    first key of each position's document, and the one behind its last."""
 
     batch: gl.tensor
     kv_heads: gl.tensor
@@ -85,6 +87,7 @@ class Problem:
     k_starts: gl.tensor | None
     spans: gl.tensor | None
     counter: gl.tensor | None
+    listed: tuple
     plan: gl.constexpr
 
     @jit
@@ -179,9 +182,28 @@ class Problem:
         """The first block of keys that a tile visits, and the block behind the last one. There is always one: where it is all
         masked, results are zero."""
         plan: gl.constexpr = self.plan
+        if plan.parts.blocks:
+            end = gl.load(self.listed[0] + self.listed_row(tile)) * (EDGE // plan.block_n)
+            # A part of the last block may be behind the last key.
+            behind = (self.listed_key(tile, end - 1) & ~1) + plan.block_n - self.keys
+            return 0, end - gl.maximum(behind, 0) // plan.block_n
         last = gl.maximum(gl.minimum(tile.query + plan.tile_queries, tile.queries) - 1, 0)
         end = gl.cdiv(gl.maximum(self.high(tile, last), 1), plan.block_n)
         return gl.minimum(self.low(tile, gl.minimum(tile.query, last)) // plan.block_n, end - 1), end
+
+    @jit
+    def listed_row(self, tile):
+        """The row of the block mask's lists that is a tile's."""
+        head = tile.head * self.members + tile.member
+        return tile.batch * self.listed[2] + head * self.listed[3] + tile.query // EDGE
+
+    @jit
+    def listed_key(self, tile, number):
+        """The first key of the block that a tile visits as `number`, plus 1 if it needs the mask function."""
+        each: gl.constexpr = EDGE // self.plan.block_n
+        place = gl.cast(self.listed_row(tile), gl.int64) * self.listed[4] + number // each
+        entry = gl.load(self.listed[1] + place)
+        return entry // 2 * EDGE + number % each * self.plan.block_n | (entry & 1)
 
     @jit
     def whole(self, tile, query):
