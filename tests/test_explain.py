@@ -153,8 +153,10 @@ def test_blocks_that_are_no_powers_of_two(script):
         ),
         ("a block [96, 128] of float16 in 2 requests of [96, 64]", False),
         (
-            "a block [2, 320, 64] of float16 in 10 requests of [1, 64, 64]; it takes 106496 bytes"
-            + ", of which 24576 bytes are holes",
+            (
+                "a block [2, 320, 64] of float16 in 10 requests of [1, 64, 64]; "
+                "it takes 106496 bytes, of which 24576 bytes are holes"
+            ),
             True,
         ),
     ]

@@ -20,7 +20,7 @@ class BlockMask:
     blocks of keys that queries see some of, and `lists` [batch, heads, blocks of queries, blocks of keys] twice their numbers,
     plus 1 where some key is masked."""
 
-    mask_mod: JITFunction
+    mask_mod: JITFunction[..., Any]
     mask_args: tuple[Any, ...]
     batch: int
     heads: int
@@ -42,7 +42,7 @@ class BlockMask:
 
 
 def block_mask(
-    mask_mod: JITFunction, like: Any, queries: int, keys: int, *, batch: int | None = None, heads: int | None = None,
+    mask_mod: JITFunction[..., Any], like: Any, queries: int, keys: int, *, batch: int | None = None, heads: int | None = None,
     mask_args: tuple[Any, ...] = (), stream: Any = None,
 ) -> BlockMask:  # fmt: skip
     """The blocks of keys that `mask_mod` leaves to blocks of queries, for `attention(..., mask_mod=...)`: others are not
