@@ -400,7 +400,7 @@ def decode(
 ) -> None:  # fmt: skip
     """Decode attention; see the module. `counters` are zero, and are so afterwards."""
     buffers = Buffers.make(plan)
-    problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, plan)
+    problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, inner, None, sinks, (), (), plan)
     cache = Cache(lengths, table, width, pages, plan)
     roles = [
