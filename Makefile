@@ -2,6 +2,8 @@ PYTHON ?= python3
 BIN    := .venv/bin
 TESTS  := $(BIN)/python -m pytest -n 2
 SCALE  ?= 1
+# One order of sets in each run; several tests start processes that have others.
+export PYTHONHASHSEED ?= 0
 # Tests fill the cores by themselves; threads of NumPy's matrix products would only wait for one another.
 export OPENBLAS_NUM_THREADS ?= 1
 
@@ -37,8 +39,9 @@ test-torch: .venv/.installed-test  ## the tests that need PyTorch, which you ins
 test-all: .venv/.installed-test  ## the same with every combination of parameters
 	$(TESTS) -m "not gpu and not stress and not torch"
 
-stress: .venv/.installed-test  ## the fuzzers under tests/stress; SCALE=10 runs ten times as many cases
+stress: .venv/.installed-test  ## the fuzzers under tests/stress, SCALE=10 times as many cases, and fresh cases of random tests
 	$(TESTS) tests/stress -m stress --stress-scale $(SCALE)
+	$(TESTS) --ignore tests/stress -m "(stress or hypothesis) and not gpu and not torch" --hypothesis-profile fresh
 
 golden: .venv/.installed-test  ## rewrite the golden texts under tests/golden and the generated tables of docs/reference
 	$(TESTS) --update-golden

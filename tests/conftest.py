@@ -30,10 +30,14 @@ from weft.settings import using
 # Before weft reads the environment, for processes that tests start too: a pass that leaves the IR malformed fails its test.
 os.environ.setdefault("WEFT_VERIFY", "1")
 
-# How many random cases are thrown away, and how long they take to make on a busy machine, says nothing about weft.
+# A commit passes or fails always: examples follow from the text of the test, and none is remembered. How many are thrown away,
+# and how long they take to make on a busy machine, says nothing about weft.
 settings.register_profile(
-    "weft", deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
-)
+    "weft", derandomize=True, database=None, deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)  # fmt: skip
+# Others in each run, of which a failure prints how to have it again: `make stress`.
+settings.register_profile("fresh", settings.get_profile("weft"), derandomize=False, print_blob=True)
 settings.load_profile("weft")
 
 TESTS = Path(__file__).parent

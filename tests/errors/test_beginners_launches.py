@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_the_advice_for_a_grid_function_can_be_followed():
 
 
 def of_text(text: str):
-    name = f"<launched {hash(text)}>"
+    name = f"<launched {crc32(text.encode())}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space = {"weft": weft, "gl": gl, "np": np, "__name__": "launched"}
     exec(compile(text, name, "exec"), space)  # noqa: S102

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("blackwell")
 def check(device, function, shape, dtype=np.float16, result=None):
     """Fresh inputs, a poisoned output, and the product in double precision."""
     M, N, K = shape
-    random = np.random.default_rng()
+    random = np.random.default_rng(0)
     A, B = (random.standard_normal(size).astype(dtype) for size in ((M, K), (K, N)))
     C = device.full((M, N), np.nan, result or dtype)
     compiled = function(device.array(A), device.array(B), C)
@@ -113,7 +113,7 @@ def test_matmul_on_a_large_product(device, name):
 @pytest.mark.parametrize("two_ctas", [False, True])
 def test_tiles_are_claimed(two_ctas, max_resident):
     """Seven tiles by fewer programs than that: each that is done claims another's."""
-    random = np.random.default_rng()
+    random = np.random.default_rng(0)
     A, B = (random.standard_normal(size).astype(np.float16) for size in ((1700, 48), (48, 16)))
     for schedule, seed in WAYS[::4]:
         C = np.full((1700, 16), np.nan, np.float16)
@@ -124,7 +124,7 @@ def test_tiles_are_claimed(two_ctas, max_resident):
 
 @pytest.mark.parametrize("name", BLACKWELL.RUNS)
 def test_no_order_of_execution_has_a_hazard(name):
-    random = np.random.default_rng()
+    random = np.random.default_rng(0)
     A, B = (random.standard_normal(size).astype(np.float16) for size in ((520, 200), (200, 48)))
     for schedule, seed in WAYS:
         C = np.full((520, 48), np.nan, np.float16)
@@ -139,7 +139,7 @@ def test_no_order_of_execution_has_a_hazard(name):
 def scaled(device, formats, shape, **settings):
     """Rows whose runs differ in magnitude, quantised, and the product of what they then are."""
     M, N, K = shape
-    place, random = twin.load("workbench").Place(gpu=device.is_gpu), np.random.default_rng()
+    place, random = twin.load("workbench").Place(gpu=device.is_gpu), np.random.default_rng(0)
     (A, a), (B, b) = (
         SCALED.quantised(place, random.standard_normal((rows, K)) * np.exp2(random.integers(-3, 4, (rows, K))), name)
         for rows, name in zip((M, N), formats, strict=True)
@@ -178,7 +178,7 @@ def test_no_order_of_execution_of_scaled_products_has_a_hazard(device, two_ctas)
 @pytest.mark.parametrize(("rows", "columns", "num_buffers"), [(32, 128, 3), (8, 64, 2), (64, 64, 4)])
 @pytest.mark.parametrize("name", GATHER.RUNS)
 def test_rows(device, name, rows, columns, num_buffers, dtype):
-    random = np.random.default_rng()
+    random = np.random.default_rng(0)
     for n, width in ((1, 16), (77, 208), (130, 528)):
         src = random.integers(-99, 99, (100, width)).astype(dtype)
         sources, targets = random.integers(0, 100, n).astype(np.int32), random.permutation(150)[:n].astype(np.int32)

@@ -103,7 +103,7 @@ def test_activation(device, rng, name, out):
 GATED = {**PATHS, "wide": (MatmulConfig(variant="ping_pong", block_m=64, block_n=256), "CC", ALIGNED, ALIGNED)}
 GATED = {
     name: (config, *rest) for name, (config, *rest) in GATED.items()
-    if config is None or not (config.swap or config.block_n < 32)
+    if config is None or not (config.swap or config.block_n < 32 * config.cluster)
 }  # fmt: skip
 
 

@@ -20,6 +20,8 @@ FORBIDDEN = {
         r"(?i)\b(?:generated|written|assisted) (?:by|with) (?:an? )?(?:ai|llm|claude|gpt|copilot)\b"
     ),
 }
+# Each run of the suite tries the same; `make stress` tries others.
+CHANCE = re.compile(r"\b(?:default_rng|Random|RandomState)\(" + r"\)|\b(?:uuid4|urandom)\(")
 FILES = tree.python_files("weft", "tests", "examples", "benchmarks")
 
 
@@ -46,6 +48,11 @@ def test_words(kind):
         for match in FORBIDDEN[kind].finditer(text)
     ]
     assert not found, f"{kind} in\n" + "\n".join(found)
+
+
+def test_no_test_draws_lots():
+    texts = {path: path.read_text(encoding="utf-8") for path in tree.python_files("tests")}
+    assert [tree.name(path) for path, text in texts.items() if CHANCE.search(text)] == [], "generators without a seed"
 
 
 @pytest.mark.parametrize("path", tree.python_files("weft"), ids=tree.name)

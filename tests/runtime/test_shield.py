@@ -59,7 +59,7 @@ signal.signal(number, answer)
 def call():
     for each in sent:
         os.kill(os.getpid(), each)
-        time.sleep(0.02)
+        time.sleep(0.2)
     ignoring(number)  # discards what is still pending
     done.append(True)
 
@@ -95,9 +95,9 @@ def test_a_signal_of_others_that_looks_like_the_wake_up_is_answered():
 @BOTH
 def test_later_signals_end_waits(number):
     shielded(lambda: ignoring(number))
-    threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
-    with pytest.raises(Answered):
-        threading.Event().wait()
+    later = threading.Timer(0.05, os.kill, (os.getpid(), number))
+    with pytest.raises(Answered):  # on a busy machine the signal may come before the wait
+        later.start() or threading.Event().wait()
 
 
 def test_signals_that_were_blocked_stay_blocked():
