@@ -24,7 +24,10 @@ from pathlib import Path
 from weft.errors import fail
 from weft.errors.launch import DISASSEMBLER_FAILED, NO_DISASSEMBLER
 
-_ARGUMENTS = {"nvdisasm": ("--print-code", "--print-instruction-encoding"), "cuobjdump": ("--dump-sass",)}
+# The analysis of branch stacks, which no GPU of weft's has, prints nothing and takes a quarter of the time.
+_ARGUMENTS = {
+    "nvdisasm": ("--print-code", "--print-instruction-encoding", "--no-dataflow"), "cuobjdump": ("--dump-sass",),
+}  # fmt: skip
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?P<text>.*?;)\s*/\* (?P<low>0x[0-9a-f]{16}) \*/")
 _ENCODING = re.compile(r"^\s*/\* (0x[0-9a-f]{16}) \*/")
 _LABEL = re.compile(r"^(\.L\w+:)")
