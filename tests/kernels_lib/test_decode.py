@@ -113,6 +113,9 @@ def test_several_queries(device, rng, queries, heads, kv_heads):
     Cached(rng, (2, 50, 0), heads, kv_heads, queries).compare(device, config=SMALL, scale=0.3)
 
 
+MORE = ((8, 64, 96), (256, 128, 64), (5, 16, 128), (48, 32, 64), (1, 64, 96))
+
+
 @pytest.mark.parametrize(
     ("page", "block", "size"),
     [
@@ -124,7 +127,7 @@ def test_several_queries(device, rng, queries, heads, kv_heads):
     ],
 )
 def test_pages(device, rng, page, block, size):
-    """Pages smaller and larger than a block of keys, in any order, and numbers that are no page behind the ends."""
+    """Pages of any size in any order, and numbers that are no page behind the ends."""
     cached = Cached(rng, (0, 1, 129, 70), 4, 2, queries=2, size=size, page=page)
     cached.compare(device, config=AttentionConfig(block, 1))
 
@@ -192,7 +195,6 @@ WRONG = [
     ("attention-option", (Q, K, K, np.zeros(3, np.int32)), {}, "int32 array of shape [2]"),
     ("attention-option", (Q, K, K, np.zeros(2)), {}, "float64"),
     ("attention-option", (Q, K, K), {"block_table": TABLE[:1]}, "block_table is int32 [1, 3]"),
-    ("attention-pages", (Q, K, K), {"block_table": TABLE}, "50 positions"),
     ("attention-shapes", (Q[:1], K, K), {}, "dimension batch"),
     ("attention-shapes", (Q[..., :8], K, K), {"block_table": TABLE}, "head size"),
     ("attention-dtypes", (Q, K.astype(np.float32), K), {}, "k float32"),

@@ -59,12 +59,6 @@ QUERIES = row(
     "q has {got} queries of each sequence, but decode_attention takes 1 to {most}",
     "use attention for more, with cu_seqlens_k for lengths of their own",
 )
-PAGES = row(
-    "attention-pages",
-    LaunchError,
-    "the pages of the cache have {got} positions, but a block of keys has {block}",
-    "make pages of a multiple of {block} positions, or of a multiple of {step} that divides it",
-)
 SCALE = row(
     "attention-scale",
     LaunchError,

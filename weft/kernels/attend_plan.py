@@ -122,6 +122,11 @@ class AttentionPlan:
         return self.config.consumers
 
     @property
+    def arrivals(self) -> int:
+        """Arrivals on the barrier of a slot of keys or values that complete it."""
+        return 1
+
+    @property
     def stages(self) -> int:
         """Slots of keys, and of values."""
         return self.config.stages

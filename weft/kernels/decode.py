@@ -12,7 +12,7 @@ from weft.kernels.arrays import Described, address
 from weft.kernels.attend import grouped, no_size
 from weft.kernels.attend_options import Options, check_options, check_vector, factors
 from weft.kernels.attend_plan import SHARED_BYTES, AttentionConfig
-from weft.kernels.decode_plan import PIECE, TILES, DecodePlan, make_decode_plan, pages_by_tma
+from weft.kernels.decode_plan import TILES, DecodePlan, make_decode_plan
 from weft.kernels.device.decode import decode
 from weft.kernels.heads import Heads, check_alike, check_described, check_out, check_overlap, heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
@@ -42,6 +42,7 @@ class Decode:
     q: Described
     k: Described
     v: Described
+    steps: tuple[Any, Any]
     out: Described
     numbers: tuple[Any, ...]
 
@@ -49,9 +50,13 @@ class Decode:
         """The kernel's arguments."""
         cache_seqlens, block_table, sinks = given
         return (
-            self.q.of(q), self.k.of(k), self.v.of(v), self.out.of(out), lse, cache_seqlens, block_table, *work, sinks,
+            self.q.of(q), *self.cached(k, v), self.out.of(out), lse, *self.steps, cache_seqlens, block_table, *work, sinks,
             *self.numbers, self.plan,
         )  # fmt: skip
+
+    def cached(self, k: Any, v: Any) -> tuple[Any, Any]:
+        """Descriptors of the cache, or what threads copy."""
+        return (k, v) if self.plan.gathered else (self.k.of(k), self.v.of(v))
 
     def work(self, like: Any, stream: Any) -> tuple[Any, Any]:
         """Memory for partial results, and the counters of tiles."""
@@ -88,7 +93,7 @@ def decode_attention(
     order that depends on lengths and shapes only.
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads, attention-size,
-    attention-strides, attention-queries, attention-pages, attention-scale, attention-window, attention-softcap,
+    attention-strides, attention-queries, attention-scale, attention-window, attention-softcap,
     attention-option, attention-out, attention-out-overlaps, attention-config, attention-config-kind, attention-room,
     attention-target, kernels-out-needed.
     """
@@ -182,8 +187,6 @@ def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: 
     check_vector("block_table", block_table, "int32", (batch, width), query)
     keys = width * page if paged else page
     config = _config(size, v_size, options.config)
-    if paged and page and not pages_by_tma(page, config.block_n):
-        raise fail(errors.PAGES, got=page, block=config.block_n, step=PIECE)
     members = count // kv_heads if kv_heads else 1
     parts = options.parts(left, right if queries > 1 else None)
     length = 1 << (queries - 1).bit_length()
@@ -211,7 +214,7 @@ def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: 
     return Decode(
         plan, programs, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
         grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), _cached(value, plan),
-        grouped(target, kv_heads, plan.o_box, plan),
+        (key.strides[:3], value.strides[:3]) if plan.gathered else (None, None), grouped(target, kv_heads, plan.o_box, plan),
         (*factors(options, size), batch, kv_heads, members, queries, keys, width, extent, left or 0),
     )  # fmt: skip
 
@@ -233,6 +236,8 @@ def _config(size: int, v_size: int, config: AttentionConfig | None) -> Attention
 
 def _cached(x: Heads, plan: DecodePlan) -> Described:
     """The descriptors of keys or values, in pieces of a block."""
+    if plan.gathered:
+        return Described(x.shape, x.strides, (), None)
     block = plan.block_n, x.shape[3]
     columns = x.shape[3] if plan.pieces == 1 else plan.layout(block).swizzle_byte_width // x.itemsize
     box = (1, 1, plan.piece, columns)

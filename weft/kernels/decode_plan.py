@@ -21,8 +21,8 @@ TILES: dict[tuple[int, int], AttentionConfig] = {
 in flight are what bounds the rate."""
 PIECE = 8
 """TMA fills pieces of a block that have a multiple of 8 rows, the rows that a swizzle spans."""
-REGISTERS = (56,)
-"""Registers of a thread of the producer."""
+REGISTERS = {1: (56,), 4: (168,)}
+"""Registers of a thread of the producer, by its warps."""
 HELD = 64
 """Elements of partial results that a thread loads at a time."""
 
@@ -36,9 +36,26 @@ class DecodePlan(AttentionPlan):
     group: int
 
     @property
+    def gathered(self) -> bool:
+        """Whether threads copy each position's keys and values, since TMA cannot fill pieces of a block by pages."""
+        return (
+            self.page > 0 and self.page % self.block_n > 0 and (self.page % PIECE > 0 or self.block_n % self.page > 0)
+        )
+
+    @property
+    def warps(self) -> tuple[int, ...]:
+        """Warps of the producer."""
+        return (4 if self.gathered else 1,)
+
+    @property
     def registers(self) -> tuple[int, ...]:
         """Registers of the producer's threads."""
-        return REGISTERS
+        return REGISTERS[self.warps[0]]
+
+    @property
+    def arrivals(self) -> int:
+        """Arrivals on the barrier of a slot: one of a TMA load, or of each thread that copies."""
+        return 32 * self.warps[0] if self.gathered else 1
 
     @property
     def piece(self) -> int:
@@ -60,16 +77,11 @@ class DecodePlan(AttentionPlan):
         """Partial results that are loaded at a time."""
         return max(1, min(16, HELD * 128 // (self.used * self.v_size)))
 
-    def line_registers(self, elements: int) -> Any:
-        """A layout of rows of values, of which a thread has some neighbouring elements."""
-        count = self.v_size // elements
+    def line_registers(self, elements: int, size: int | None = None) -> Any:
+        """A layout of rows of values, or of rows of `size` elements, of which a thread has some neighbouring ones."""
+        count = (self.v_size if size is None else size) // elements
         lanes = min(32, count & -count)
         return gl.BlockedLayout([1, elements], [32 // lanes, lanes], [4, 1], [1, 0])
-
-
-def pages_by_tma(page: int, block_n: int) -> bool:
-    """Whether a block of keys consists of pieces of whole pages that TMA can fill, or lies in one page."""
-    return page % block_n == 0 or (page % PIECE == 0 and block_n % page == 0)
 
 
 @lru_cache(maxsize=1024)

@@ -64,8 +64,8 @@ class Buffers:
             gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.k_block], plan.layout(plan.k_block)),
             gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.v_block], plan.layout(plan.v_block)),
             barriers_of(plan.q_stages, 1), barriers_of(plan.q_stages, consumers),
-            barriers_of(plan.stages, 1), barriers_of(plan.stages, consumers),
-            barriers_of(plan.stages, 1), barriers_of(plan.stages, consumers),
+            barriers_of(plan.stages, plan.arrivals), barriers_of(plan.stages, consumers),
+            barriers_of(plan.stages, plan.arrivals), barriers_of(plan.stages, consumers),
             barriers_of(consumers, 1) if plan.config.turns else None,
             plan,
         )  # fmt: skip

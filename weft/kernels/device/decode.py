@@ -29,12 +29,15 @@ from weft.kernels.device.attend import (
 )
 from weft.kernels.device.attend_parts import FIELDS, NUMBERS, Problem, Tile, published
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
-from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma_wait
+from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier, tma, warpgroup_mma_wait
 
 CHUNK = 128
 """Lengths that a producer reads at a time."""
 LANES = 32
 Pointer: TypeAlias = "gl.tensor | None"
+Source: TypeAlias = "gl.tensor | tma.tensor_descriptor"
+Steps: TypeAlias = "tuple[int, int, int] | None"
+"""From one page, head and position to the next, in elements, of a cache that threads copy."""
 
 
 # The schedule
@@ -62,18 +65,21 @@ class Cache:
         return gl.minimum(gl.maximum(keys, 0), problem.keys)
 
     @jit
-    def entries(self, tile, last):
-        """The pages of the pieces that end with the last one of block `last`, one in each lane, from there backwards; -1 for
-        those without keys, of which TMA makes zeros."""
-        plan: gl.constexpr = self.plan
-        behind = gl.arange(0, LANES, gl.BlockedLayout([1], [LANES], [1], [0]))
-        first = ((last + 1) * plan.pieces - 1 - behind) * plan.piece
-        there = (first >= 0) & (first < tile.keys)
-        at = tile.batch.to(gl.int64) * self.width + gl.maximum(first, 0) // plan.page
+    def page(self, tile, position):
+        """The pages of positions of a sequence; -1 for those without keys."""
+        there = (position >= 0) & (position < tile.keys)
+        at = tile.batch.to(gl.int64) * self.width + gl.maximum(position, 0) // self.plan.page
         found = gl.load(self.table + at, mask=there, other=-1)
         inside = (found >= 0) & (found < self.pages)
         gl.device_assert(inside, "decode_attention: an entry of block_table is no page of the cache", mask=there)
-        return found
+        return gl.where(inside, found, -1)
+
+    @jit
+    def entries(self, tile, last):
+        """The pages of the pieces that end with the last one of block `last`, one in each lane, from there backwards. TMA makes
+        zeros of what lies on page -1."""
+        behind = gl.arange(0, LANES, gl.BlockedLayout([1], [LANES], [1], [0]))
+        return self.page(tile, ((last + 1) * self.plan.pieces - 1 - behind) * self.plan.piece)
 
 
 @jit
@@ -86,7 +92,7 @@ def blocks_of(problem, keys):
 @jit
 def chunk_of(cache, problem, chunk):
     """The numbers of blocks of the sequences of a chunk, and which of these there are."""
-    batch = chunk * CHUNK + gl.arange(0, CHUNK, gl.BlockedLayout([CHUNK // LANES], [LANES], [1], [0]))
+    batch = chunk * CHUNK + gl.arange(0, CHUNK, gl.BlockedLayout([CHUNK // LANES], [LANES], [gl.num_warps()], [0]))
     there = batch < problem.batch
     _, count = blocks_of(problem, cache.keys(problem, batch, there))
     return gl.where(there, count, 0), there
@@ -194,25 +200,25 @@ def walk_of(cache, problem):
 
 
 @jit
-def produce(buffers, q, k, v, cache, problem):
+def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
     """Publish the parts of the program, and load the queries of each and the blocks of keys and values that it visits."""
     plan: gl.constexpr = buffers.plan
     n, index = 0, 0
     walk = walk_of(cache, problem)
     while walk.at < walk.stop:
         tile, share, walk = walk.next(cache, problem)
-        entries = gl.zeros([LANES], gl.int32, gl.BlockedLayout([1], [LANES], [1], [0]))
+        entries = gl.zeros([LANES], gl.int32, gl.BlockedLayout([1], [LANES], [gl.num_warps()], [0]))
         for i in range(tile.end - tile.first):
             slot, phase, block = n % plan.stages, (n // plan.stages & 1) ^ 1, tile.end - 1 - i
-            if plan.page > 0 and i % (LANES // plan.pieces) == 0:
+            if plan.page > 0 and not plan.gathered and i % (LANES // plan.pieces) == 0:
                 entries = cache.entries(tile, block)
-            mbarrier.wait(buffers.k_free.index(slot), phase)
-            load_block(k, buffers.k_ready.index(slot), buffers.k.index(slot), tile, block, i, entries, plan)
+            bar = buffers.k_ready.index(slot), buffers.k_free.index(slot)
+            load_block(k, k_steps, bar, phase, buffers.k.index(slot), tile, block, i, entries, cache)
             if i == 0:
                 # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
                 load_queries(buffers, q, index, tile, problem, share)
-            mbarrier.wait(buffers.v_free.index(slot), phase)
-            load_block(v, buffers.v_ready.index(slot), buffers.v.index(slot), tile, block, i, entries, plan)
+            bar = buffers.v_ready.index(slot), buffers.v_free.index(slot)
+            load_block(v, v_steps, bar, phase, buffers.v.index(slot), tile, block, i, entries, cache)
             n += 1
         index += 1
     wait_for_queries(buffers, index)
@@ -235,26 +241,56 @@ def load_queries(buffers, q, index, tile, problem, share):
 
 
 @jit
-def load_block(desc, bar, memory, tile, block, i, entries, plan: gl.constexpr):
-    """Issue the TMA loads of a block of keys or values, number `i` of its part: of each page a piece."""
-    mbarrier.expect(bar, memory.shape[0] * memory.shape[1] * plan.dtype.itemsize)
-    if plan.page == 0:
-        tma.async_load(
-            desc, [tile.batch, tile.head, block * plan.block_n, 0], bar, memory.reshape(desc.block_type.shape)
-        )
+def load_block(source, steps, bars, phase, memory, tile, block, i, entries, cache):
+    """Load a block of keys or values, number `i` of its part, when its slot is free."""
+    plan: gl.constexpr = cache.plan
+    ready, free = bars
+    if plan.gathered:
+        gather(source, steps, ready, free, phase, memory, tile, block, cache)
     else:
-        lane = gl.arange(0, LANES, entries.layout)
-        # A swizzled block is made of boxes of all its rows, and a piece of some rows of each.
-        box: gl.constexpr = desc.block_type.shape[2:]
-        parts: gl.constexpr = memory.shape[1] // box[1]
-        memory = memory.reinterpret(plan.dtype, [parts * plan.pieces, *box], plan.layout(box))
-        for piece in gl.static_range(plan.pieces):
-            behind = i % (LANES // plan.pieces) * plan.pieces + plan.pieces - 1 - piece
-            page = gl.sum(gl.where(lane == behind, entries, 0))
-            row = (block * plan.block_n + piece * plan.piece) % plan.page
-            for column in gl.static_range(parts):
-                part = memory.index(column * plan.pieces + piece).reshape(desc.block_type.shape)
-                tma.async_load(desc, [page, tile.head, row, column * desc.block_type.shape[3]], bar, part)
+        mbarrier.wait(free, phase)
+        mbarrier.expect(ready, memory.shape[0] * memory.shape[1] * plan.dtype.itemsize)
+        if plan.page == 0:
+            at = [tile.batch, tile.head, block * plan.block_n, 0]
+            tma.async_load(source, at, ready, memory.reshape(source.block_type.shape))
+        else:
+            load_pieces(source, ready, memory, tile, block, i, entries, plan)
+
+
+@jit
+def load_pieces(desc, bar, memory, tile, block, i, entries, plan: gl.constexpr):
+    """Issue the TMA loads of a block: of each page a piece."""
+    lane = gl.arange(0, LANES, entries.layout)
+    # A swizzled block is made of boxes of all its rows, and a piece of some rows of each.
+    box: gl.constexpr = desc.block_type.shape[2:]
+    parts: gl.constexpr = memory.shape[1] // box[1]
+    memory = memory.reinterpret(plan.dtype, [parts * plan.pieces, *box], plan.layout(box))
+    for piece in gl.static_range(plan.pieces):
+        behind = i % (LANES // plan.pieces) * plan.pieces + plan.pieces - 1 - piece
+        page = gl.sum(gl.where(lane == behind, entries, 0))
+        row = (block * plan.block_n + piece * plan.piece) % plan.page
+        for column in gl.static_range(parts):
+            part = memory.index(column * plan.pieces + piece).reshape(desc.block_type.shape)
+            tma.async_load(desc, [page, tile.head, row, column * box[1]], bar, part)
+
+
+@jit
+def gather(source, steps, ready, free, phase, memory, tile, block, cache):
+    """Copy a block position by position; zeros for positions without keys."""
+    plan: gl.constexpr = cache.plan
+    spread: gl.constexpr = plan.line_registers(8, memory.shape[1])
+    position = block * plan.block_n + gl.arange(0, plan.block_n, gl.SliceLayout(1, spread))
+    page = cache.page(tile, position)
+    by_page, by_head, by_row = steps
+    row = page.to(gl.int64) * gl.multiple_of(by_page, 8) + (position % plan.page).to(gl.int64) * gl.multiple_of(
+        by_row, 8
+    )
+    row += tile.head.to(gl.int64) * gl.multiple_of(by_head, 8)
+    column = gl.arange(0, memory.shape[1], gl.SliceLayout(0, spread))
+    places = gl.multiple_of(source, 16) + row[:, None] + column[None, :]
+    mbarrier.wait(free, phase)
+    async_copy.async_load(memory, places, mask=(page >= 0)[:, None])
+    async_copy.mbarrier_arrive(ready, increment_count=False)
 
 
 # The consumer
@@ -273,6 +309,7 @@ def consume(buffers, out, lse, partials, counters, problem, scoring):
         back = tile.end - 1 + n
         behind = back - tile.first + 1
         o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
+        arrived(buffers, n, True, False)
         p, softmax, factor = begin(buffers, 0, q, n, (tile.end - 1) * plan.block_n, problem, tile, scoring)
         clear_behind(buffers, n, tile.keys - (tile.end - 1) * plan.block_n)
         n += 1
@@ -280,10 +317,12 @@ def consume(buffers, out, lse, partials, counters, problem, scoring):
             block = back - n
             mask = (block >= stop) | (block < whole)
             key = block * plan.block_n
+            arrived(buffers, n, True, True)
             p, o, softmax = proceed(buffers, 0, q, p, o, softmax, n, key, mask, problem, tile, scoring, factor)
             n += 1
         if plan.config.rescale_first:
             o = softmax.scaled(o)
+        arrived(buffers, n, False, True)
         o = warpgroup_mma_wait(0, buffers.weighted(p, o, n - 1))
         mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
         share = share_of(buffers.tiles.index(index % plan.q_stages))
@@ -296,11 +335,24 @@ def consume(buffers, out, lse, partials, counters, problem, scoring):
 
 
 @jit
+def arrived(buffers, n, keys: gl.constexpr, values: gl.constexpr):
+    """Of copies by threads, make the keys of block number `n` and the values of the one before visible to the tensor cores:
+    wgmma reads through the async proxy. A fence of the producer would have to come when its copies are complete."""
+    plan: gl.constexpr = buffers.plan
+    if plan.gathered:
+        if keys:
+            mbarrier.wait(buffers.k_ready.index(n % plan.stages), n // plan.stages & 1)
+        if values:
+            mbarrier.wait(buffers.v_ready.index((n - 1) % plan.stages), (n - 1) // plan.stages & 1)
+        fence_async_shared()
+
+
+@jit
 def clear_behind(buffers, n, count):
     """Set the values behind the first `count` of block number `n` of the program to zero: what the cache has there may be NaN,
     of which a weight of zero makes NaN."""
     plan: gl.constexpr = buffers.plan
-    if count < plan.block_n:
+    if not plan.gathered and count < plan.block_n:
         mbarrier.wait(buffers.v_ready.index(n % plan.stages), n // plan.stages & 1)
         memory = buffers.v.index(n % plan.stages)
         step: gl.constexpr = 16
@@ -387,13 +439,26 @@ def combine(buffers, out, lse, partials, sums, problem, scoring, index, share):
     tma.store_wait(0)
 
 
-SIZES = ["batch", "kv_heads", "members", "queries", "keys", "width", "pages", "left", "scale", "inner"]
+SIZES = [
+    "k_steps",
+    "v_steps",
+    "batch",
+    "kv_heads",
+    "members",
+    "queries",
+    "keys",
+    "width",
+    "pages",
+    "left",
+    "scale",
+    "inner",
+]
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
 
 
 @jit(fast_math=["exp2", "div"], do_not_specialize=SIZES)
 def decode(
-    q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, out: tma.tensor_descriptor, lse: Pointer,
+    q: tma.tensor_descriptor, k: Source, v: Source, out: tma.tensor_descriptor, lse: Pointer, k_steps: Steps, v_steps: Steps,
     lengths: Pointer, table: Pointer, partials: gl.tensor, counters: gl.tensor, sinks: Pointer, scale: float, inner: float,
     batch: int, kv_heads: int, members: int, queries: int, keys: int, width: int, pages: int, left: int,
     plan: gl.constexpr[DecodePlan],
@@ -405,6 +470,6 @@ def decode(
     cache = Cache(lengths, table, width, pages, plan)
     roles = [
         (consume, (buffers, out, lse, partials, counters, problem, scoring)),
-        (produce, (buffers, q, k, v, cache, problem)),
+        (produce, (buffers, q, k, v, k_steps, v_steps, cache, problem)),
     ]
     gl.warp_specialize(roles, plan.warps, plan.registers)
