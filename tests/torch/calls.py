@@ -149,6 +149,13 @@ def decode_attention(torch: ModuleType) -> Call:
     return Call((q, k, v, lengths), {}, reference, tolerance=3e-3, rows=(0, 1, 2, 3))
 
 
+def append_to_cache(torch: ModuleType) -> Call:
+    key, value = torch.randn(2, 2, 2, 1, 64).half()
+    lengths, q = torch.tensor([35, 9], dtype=torch.int32), torch.randn(2, 4, 1, 64).half()
+    cos, sin = torch.randn(2, 40, 32)
+    return Call((key, value, *torch.randn(2, 2, 2, 35, 64).half(), lengths, None, q, cos, sin), {}, None)
+
+
 def sdpa(torch: ModuleType) -> Callable[..., Any]:
     return lambda q, k, v, causal=False: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
@@ -157,6 +164,7 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::attention": attention,
     "weft::attention_lse": attention_lse,
     "weft::decode_attention": decode_attention,
+    "weft::append_to_cache": append_to_cache,
     "weft::matmul": matmul,
     "weft::matmul_out": matmul_out,
     "weft::softmax": softmax,

@@ -59,6 +59,12 @@ QUERIES = row(
     "q has {got} queries of each sequence, but decode_attention takes 1 to {most}",
     "use attention for more, with cu_seqlens_k for lengths of their own",
 )
+ANGLES = row(
+    "attention-angles",
+    LaunchError,
+    "append_to_cache rotates keys by cos and sin, but {got}",
+    "pass both, float arrays [positions, n] of one shape and type with contiguous rows, n up to {most}, on the device of key",
+)
 SCALE = row(
     "attention-scale",
     LaunchError,

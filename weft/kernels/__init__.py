@@ -17,6 +17,7 @@ Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.speci
 """
 
 from weft.kernels import schedulers
+from weft.kernels.append import append_to_cache
 from weft.kernels.attend import attention, compile_attention
 from weft.kernels.attend_backward import attention_backward
 from weft.kernels.attend_blocks import BlockMask, block_mask
@@ -49,11 +50,11 @@ from weft.kernels.selection import topk
 from weft.kernels.tuning import tune_matmul
 
 __all__ = [
-    "AttentionConfig", "BlockMask", "Explanation", "MatmulConfig", "Normalised", "ORDERS", "RowConfig", "Schedule",
-    "SoftmaxConfig", "Sorted", "VARIANTS", "argmax", "attention", "attention_backward", "block_mask", "chosen_config",
-    "chosen_softmax", "compile_attention", "compile_decode", "compile_matmul", "compile_scaled", "count_experts",
-    "cross_entropy", "cross_entropy_backward", "cumsum", "decode_attention", "geglu", "geglu_backward", "layer_norm",
-    "layer_norm_backward", "log_softmax", "log_softmax_backward", "matmul", "matmul_configs", "matmul_scaled", "rms_factors",
-    "rms_norm", "rms_norm_backward", "rope", "sample", "schedulers", "softmax", "softmax_backward", "sort_experts", "swiglu",
-    "swiglu_backward", "topk", "topk_gating", "topk_gating_backward", "tune_matmul",
+    "ORDERS", "VARIANTS", "AttentionConfig", "BlockMask", "Explanation", "MatmulConfig", "Normalised", "RowConfig",
+    "Schedule", "SoftmaxConfig", "Sorted", "append_to_cache", "argmax", "attention", "attention_backward", "block_mask",
+    "chosen_config", "chosen_softmax", "compile_attention", "compile_decode", "compile_matmul", "compile_scaled",
+    "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum", "decode_attention", "geglu", "geglu_backward",
+    "layer_norm", "layer_norm_backward", "log_softmax", "log_softmax_backward", "matmul", "matmul_configs", "matmul_scaled",
+    "rms_factors", "rms_norm", "rms_norm_backward", "rope", "sample", "schedulers", "softmax", "softmax_backward",
+    "sort_experts", "swiglu", "swiglu_backward", "topk", "topk_gating", "topk_gating_backward", "tune_matmul",
 ]  # fmt: skip

@@ -164,9 +164,9 @@ def _window(window: Any) -> tuple[int | None, int | None]:
     return left, right
 
 
-def check_vector(name: str, value: Any, dtype: str, shape: tuple[int, ...], q: Heads) -> None:
-    """Raises LaunchError: attention-option, attention-devices."""
-    if value is None:
+def check_vector(name: str, value: Any, dtype: str, shape: tuple[int, ...], q: Heads, needed: bool = False) -> None:
+    """None is right unless it is `needed`. Raises LaunchError: attention-option, attention-devices."""
+    if value is None and not needed:
         return
     want = f"a contiguous {dtype} array of shape {list(shape)}"
     found, measured = array(value), extents(value)

@@ -15,7 +15,7 @@ Nothing else of weft imports PyTorch. Each family of `weft.kernels` has a file h
 """
 
 from weft.torch.attention import attention, attention_backward, attention_lse
-from weft.torch.decode import decode_attention
+from weft.torch.decode import append_to_cache, decode_attention
 from weft.torch.elementwise import geglu, geglu_backward, rope, swiglu, swiglu_backward
 from weft.torch.experts import argmax, count_experts, sample, sort_experts, topk_gating, topk_gating_backward
 from weft.torch.losses import cross_entropy, cross_entropy_backward
@@ -34,9 +34,10 @@ from weft.torch.scan import cumsum
 from weft.torch.selection import topk
 
 __all__ = [
-    "OPERATORS", "Operator", "add_layer_norm", "add_rms_norm", "argmax", "attention", "attention_backward", "attention_lse",
-    "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum", "decode_attention", "geglu", "geglu_backward",
-    "layer_norm", "layer_norm_backward", "log_softmax", "log_softmax_backward", "matmul", "matmul_out", "matmul_scaled",
-    "operator", "rms_factors", "rms_norm", "rms_norm_backward", "rope", "sample", "softmax", "softmax_backward",
-    "sort_experts", "swiglu", "swiglu_backward", "topk", "topk_gating", "topk_gating_backward",
+    "OPERATORS", "Operator", "add_layer_norm", "add_rms_norm", "append_to_cache", "argmax", "attention",
+    "attention_backward", "attention_lse", "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum",
+    "decode_attention", "geglu", "geglu_backward", "layer_norm", "layer_norm_backward", "log_softmax",
+    "log_softmax_backward", "matmul", "matmul_out", "matmul_scaled", "operator", "rms_factors", "rms_norm",
+    "rms_norm_backward", "rope", "sample", "softmax", "softmax_backward", "sort_experts", "swiglu", "swiglu_backward",
+    "topk", "topk_gating", "topk_gating_backward",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Decode attention as an operator. It has no gradient: nobody trains on a cache."""
+"""Decode attention and its cache as operators. They have no gradients: nobody trains on a cache."""
 
 from __future__ import annotations
 
@@ -29,3 +29,19 @@ def decode_attention(
 @decode_attention.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *_: Any, **_keywords: Any) -> Tensor:
     return attention(q, k, v)
+
+
+@operator("weft::append_to_cache", mutates_args=("k", "v", "q"))
+def append_to_cache(
+    key: Tensor, value: Tensor, k: Tensor, v: Tensor, cache_seqlens: Tensor, block_table: Tensor | None = None,
+    q: Tensor | None = None, cos: Tensor | None = None, sin: Tensor | None = None, *, interleaved: bool = False,
+) -> None:  # fmt: skip
+    """`weft.kernels.append_to_cache` as an operator, which writes to `k` and `v`, and to `q` if it is given."""
+    kernels.append_to_cache(
+        key, value, k, v, cache_seqlens, block_table=block_table, q=q, cos=cos, sin=sin, interleaved=interleaved
+    )
+
+
+@append_to_cache.register_fake
+def _(*_: Any, **_keywords: Any) -> None:
+    return None
