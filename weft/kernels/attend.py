@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.errors import attention as errors
 from weft.errors import fail
-from weft.kernels.arrays import Described, address
+from weft.kernels.arrays import Described, address, key_of
 from weft.kernels.attend_blocks import EDGE
 from weft.kernels.attend_options import Options, check_options, factors, sequences_of
 from weft.kernels.attend_plan import (
@@ -200,7 +200,7 @@ def _ready(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     """The prepared call for these arrays. Addresses are checked at each call that passes `out`."""
     given = (q, k, v) if out is None else (q, k, v, out)
     try:
-        key = (*map(_key, given), options.key(_key), None if q.is_cuda else driver.simulated_target().arch)
+        key = (*map(key_of, given), options.key(key_of), None if q.is_cuda else driver.simulated_target().arch)
         ready = _known.get(key)
     except (AttributeError, TypeError):
         # Not PyTorch tensors, or an unhashable argument.
@@ -214,10 +214,6 @@ def _ready(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     if out is not None:
         check_overlap(ready.spans, tuple(map(address, given)))
     return ready
-
-
-def _key(x: Any) -> tuple[Any, ...]:
-    return x.dtype, x.shape, x.stride(), x.data_ptr() & 15, x.get_device()
 
 
 def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:

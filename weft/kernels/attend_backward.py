@@ -2,84 +2,152 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from weft.errors import attention as errors
 from weft.errors import fail
-from weft.kernels.arrays import Described
+from weft.kernels.arrays import Described, key_of
 from weft.kernels.attend_backward_plan import BLOCK_M, BLOCK_N, BackwardPlan, make_backward_plan
 from weft.kernels.attend_options import LOG2_E, Options, check_options, check_vector, factors
 from weft.kernels.device.attend_backward import HALF, ROWS, attend_backward, convert, prepare
 from weft.kernels.heads import Heads, check_alike, check_described, heads
 from weft.kernels.machines import target_of
 from weft.kernels.memory import empty_like, fill, used_on
+from weft.runtime import driver
 
 PAD = 128
 """Rows of the statistics are padded to a multiple of this: to whole blocks of queries."""
 
 
+CACHE_BYTES = 24 << 20
+"""Of L2, for the queries, their gradients and those of results that the programs at work read and write again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """The prepared kernels: grids, descriptors by array, and numbers."""
+
+    plan: BackwardPlan
+    dtype: str
+    programs: int
+    lines: int
+    padded: int
+    q: Described
+    k: Described
+    v: Described
+    grad: Described
+    statistics: Described
+    total: Described
+    dk: Described
+    dv: Described
+    prepared: tuple[int, ...]
+    numbers: tuple[Any, ...]
+    converted: tuple[Any, ...]
+
+
+_READY = 256
+_known: dict[Any, Backward | None] = {}
+
+
 def attention_backward(
     grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, lse_grad: Any = None, stream: Any = None,
+    window: tuple[int | None, int | None] | None = None, lse_grad: Any = None, deterministic: bool = False, stream: Any = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of q, k and v, where `grad` is that of `out, lse = attention(q, k, v, ..., return_lse=True)`.
 
     Arrays are as `attention` takes them, with one head size, 64 or 128; `grad` is like `out`, and `lse` float32 [batch, heads,
     queries]. `lse_grad`, like lse, is the gradient of lse if that was used. Gradients have the types of their arrays and are
     contiguous. Those of q are added up in float32 in memory, by all programs that have keys it sees, in any order: they may
-    differ in their last bits from call to call. Host arrays are simulated.
+    differ in their last bits from call to call. With `deterministic` these programs take turns, and gradients are the same in
+    every call. Host arrays are simulated.
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads,
     attention-backward-size, attention-strides, attention-scale, attention-window, attention-out, attention-option,
     attention-target, kernels-out-needed.
     """
+    options = Options(causal, scale, window)
+    call = _ready((q, k, v, out, grad), lse, lse_grad, options, bool(deterministic))
+    dtype = heads("q", q).dtype if call is None else call.dtype
+    dq, dk, dv = (empty_like(q, tuple(x.shape), dtype) for x in (q, k, v))
+    if call is None:
+        for x in (dq, dk, dv):
+            fill(x, 0)
+        return dq, dk, dv
+    size, padded, lines = call.plan.size, call.padded, call.lines
+    scaled, delta = (empty_like(q, (lines, padded), "float32") for _ in range(2))
+    total = empty_like(q, (lines * padded, size), "float32")
+    turns = empty_like(q, (lines * padded // ROWS + 1,), "int32") if deterministic else None
+    prepare[padded // ROWS, lines](
+        out, grad, lse, lse_grad, scaled, delta, total, turns, *call.prepared, size, num_warps=4, stream=stream
+    )
+    attend_backward[call.programs](
+        call.q.of(q), call.k.of(k), call.v.of(v), call.grad.of(grad), call.statistics.of(scaled), call.statistics.of(delta),
+        call.total.of(total), call.dk.of(dk), call.dv.of(dv), turns, *call.numbers, call.plan, num_warps=4, stream=stream,
+    )  # fmt: skip
+    convert[padded // ROWS, lines](total, dq, *call.converted, size, num_warps=4, stream=stream)
+    for x in (scaled, delta, total, *(() if turns is None else (turns,))):
+        used_on(x, stream)
+    return dq, dk, dv
+
+
+def _ready(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options, ordered: bool) -> Backward | None:
+    """The prepared call for these arrays, None where gradients are zero."""
+    try:
+        given = (*arrays, lse) if lse_grad is None else (*arrays, lse, lse_grad)
+        target = None if arrays[0].is_cuda else driver.simulated_target().arch
+        key = (*map(key_of, given), options.key(key_of), ordered, target)
+        found = _known.get(key, key)
+    except (AttributeError, TypeError):
+        # Not PyTorch tensors, or an unhashable argument.
+        return _prepare(*arrays, lse, lse_grad, options, ordered)
+    if found is key:
+        found = _prepare(*arrays, lse, lse_grad, options, ordered)
+        if len(_known) >= _READY:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+def _prepare(
+    q: Any, k: Any, v: Any, out: Any, grad: Any, lse: Any, lse_grad: Any, options: Options, ordered: bool
+) -> Backward | None:
     query, key, value = heads("q", q), heads("k", k), heads("v", v)
     check_alike(query, key, value)
     result, gradient = _like_out("out", out, query), _like_out("grad", grad, query)
     (batch, count, queries, size), (_, kv_heads, keys, v_size) = query.shape, value.shape
     if size != v_size or size not in BLOCK_M:
         raise fail(errors.BACKWARD_SIZE, size=size, v_size=v_size, known=" and ".join(map(str, BLOCK_M)))
-    left, right = check_options(Options(causal, scale, window), query, key)
-    scores, _ = factors(Options(scale=scale), size)
+    left, right = check_options(options, query, key)
+    scores, _ = factors(options, size)
     for name, x in (("lse", lse), ("lse_grad", lse_grad)):
         if x is not None:
             check_vector(name, x, "float32", (batch, count, queries), query)
-    dq, dk, dv = (empty_like(q, x.shape, x.dtype) for x in (query, key, value))
     if 0 in query.shape or 0 in key.shape:
-        for x in (dq, dk, dv):
-            fill(x, 0)
-        return dq, dk, dv
+        return None
     for x in (query, key, value, result, gradient):
         check_described(x)
     machine = target_of(query.device)
     if not machine.has_wgmma:
         raise fail(errors.TARGET, target=machine.name)
-    plan = make_backward_plan(query.dtype, size, right is not None, left is not None)
-    padded = -(-queries // PAD) * PAD
-    scaled, delta = (empty_like(q, (batch * count, padded), "float32") for _ in range(2))
-    total = empty_like(q, (batch * count * padded, size), "float32")
-    prepare[padded // ROWS, batch * count](
-        out, grad, lse, lse_grad, scaled, delta, total, *result.strides[:3], *gradient.strides[:3], count, queries, padded,
-        size, num_warps=4, stream=stream,
+    plan = make_backward_plan(query.dtype, size, right is not None, left is not None, ordered)
+    padded, lines = -(-queries // PAD) * PAD, batch * count
+    rows, columns = (1, 1, plan.block_m, size), (1, 1, HALF, size)
+    members = count // kv_heads
+    band = max(1, CACHE_BYTES // (members * queries * size * (2 * query.itemsize + 4)))
+    strides = [(each * x.shape[2] * size, x.shape[2] * size, size, 1) for x, each in ((query, count), (key, kv_heads))]
+    return Backward(
+        plan, query.dtype, batch * kv_heads * -(-keys // BLOCK_N), lines, padded, _described(query, rows, plan),
+        _described(key, columns, plan), _described(value, columns, plan), _described(gradient, rows, plan),
+        Described((lines, padded), (padded, 1), (1, plan.block_m), plan.vector_layout),
+        Described((lines * padded, size), (size, 1), (HALF, HALF), plan.piece_layout),
+        *(Described(key.shape, strides[1], columns, plan.layout(columns)) for _ in range(2)),
+        (*result.strides[:3], *gradient.strides[:3], count, queries, padded),
+        (
+            scores, scores / LOG2_E, members, kv_heads, batch * kv_heads, band, queries, keys, padded, left or 0, right or 0,
+        ),
+        (*strides[0][:3], count, queries, padded, scores / LOG2_E),
     )  # fmt: skip
-    rows = (1, 1, plan.block_m, size)
-    statistics = Described((batch * count, padded), (padded, 1), (1, plan.block_m), plan.vector_layout)
-    grid = (batch, kv_heads, -(-keys // BLOCK_N))
-    attend_backward[grid](
-        _described(query, rows, plan).of(q), _described(key, (1, 1, HALF, size), plan).of(k),
-        _described(value, (1, 1, HALF, size), plan).of(v), _described(gradient, rows, plan).of(grad), statistics.of(scaled),
-        statistics.of(delta), Described((batch * count * padded, size), (size, 1), (HALF, HALF), plan.piece_layout).of(total),
-        *(_described(heads(name, x), (1, 1, HALF, size), plan).of(x) for name, x in (("dk", dk), ("dv", dv))),
-        scores, scores / LOG2_E, count // kv_heads, queries, keys, padded, left or 0, right or 0, plan,
-        num_warps=4, stream=stream,
-    )  # fmt: skip
-    strides = (count * queries * size, queries * size, size)
-    convert[-(-queries // ROWS), batch * count](
-        total, dq, *strides, count, queries, padded, scores / LOG2_E, size, num_warps=4, stream=stream
-    )
-    for x in (scaled, delta, total):
-        used_on(x, stream)
-    return dq, dk, dv
 
 
 def _like_out(name: str, value: Any, q: Heads) -> Heads:

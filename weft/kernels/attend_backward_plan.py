@@ -17,12 +17,14 @@ STAGES = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackwardPlan:
-    """Everything that the kernel is specialised on. `right` and `left`: the window has such a side."""
+    """Everything that the kernel is specialised on. `right` and `left`: the window has such a side. `ordered`: the programs add
+    to the gradients of queries in one order."""
 
     dtype: Any
     size: int
     right: bool
     left: bool
+    ordered: bool
 
     @property
     def block_m(self) -> int:
@@ -74,6 +76,6 @@ class BackwardPlan:
 
 
 @lru_cache(maxsize=256)
-def make_backward_plan(dtype: str, size: int, right: bool, left: bool) -> BackwardPlan:
+def make_backward_plan(dtype: str, size: int, right: bool, left: bool, ordered: bool) -> BackwardPlan:
     """The plan; equal plans are one object."""
-    return BackwardPlan(DTYPES[dtype], size, right, left)
+    return BackwardPlan(DTYPES[dtype], size, right, left, ordered)

@@ -18,6 +18,7 @@ from weft.kernel import jit
 from weft.kernels.attend_backward_plan import BackwardPlan
 from weft.kernels.device.attend_parts import along, by_axes, columns, lanes, rows_by_lane, whole_of
 from weft.kernels.device.rings import barriers_of
+from weft.kernels.device.schedulers import in_bands
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 ROWS = 64
@@ -29,8 +30,8 @@ HALF = 64
 @jit(do_not_specialize=["heads", "queries", "padded"])
 def prepare(
     out: gl.tensor, grad: gl.tensor, lse: gl.tensor, lse_grad: gl.tensor | None, scaled: gl.tensor, delta: gl.tensor,
-    total: gl.tensor, o_batch: int, o_head: int, o_row: int, g_batch: int, g_head: int, g_row: int, heads: int, queries: int,
-    padded: int, size: gl.constexpr[int],
+    total: gl.tensor, turns: gl.tensor | None, o_batch: int, o_head: int, o_row: int, g_batch: int, g_head: int, g_row: int,
+    heads: int, queries: int, padded: int, size: gl.constexpr[int],
 ) -> None:  # fmt: skip
     """`delta` and the logarithms in base 2, `scaled`, of rows padded to whole blocks; and dQ, `total`, set to zero.
 
@@ -58,6 +59,10 @@ def prepare(
     if lse_grad is not None:
         delta_of_row -= gl.load(lse_grad + first * queries + row, mask=inside, other=0)
     logarithm = gl.where(logarithm == -float("inf"), float("inf"), logarithm * 1.4426950408889634)
+    if turns is not None:
+        # The first counts programs.
+        gl.store(turns + (gl.program_id(1) * gl.num_programs(0) + gl.program_id(0)), 0)
+        gl.store(turns + gl.num_programs(0) * gl.num_programs(1), 0)
     gl.store(scaled + first * padded + row, logarithm)
     gl.store(delta + first * padded + row, delta_of_row)
 
@@ -85,58 +90,94 @@ def convert(
 
 
 @gl.aggregate
+class Extents:
+    """The extents of the problem: `heads` heads of keys and values in all, `kv_heads` of each member of the batch, and `members`
+    query heads for each; `padded` rows of statistics; the window. Programs are numbered in bands of `band` heads, whose queries
+    and gradients fit in L2 together."""
+
+    members: gl.tensor
+    kv_heads: gl.tensor
+    heads: gl.tensor
+    band: gl.tensor
+    queries: gl.tensor
+    keys: gl.tensor
+    padded: gl.tensor
+    left: gl.tensor
+    right: gl.tensor
+    plan: gl.constexpr
+
+    @jit
+    def visited(self, key):
+        """The first block of queries that see one of the keys from `key` on, and how many there are."""
+        plan: gl.constexpr = self.plan
+        offset = self.keys - self.queries
+        low, high = 0, self.queries
+        if plan.right:
+            low = gl.minimum(gl.maximum(key - offset - self.right, 0), self.queries)
+        if plan.left:
+            last = gl.minimum(key + plan.block_n, self.keys) - 1
+            high = gl.maximum(gl.minimum(last - offset + self.left + 1, self.queries), low)
+        first = low // plan.block_m
+        return first, gl.where(high > low, gl.cdiv(high, plan.block_m) - first, 0)
+
+    @jit
+    def share(self, number):
+        """The share of a program. With a causal mask the first keys are seen by most queries, and those of the first programs.
+
+        In order, programs wait for those before them, and with a causal mask queries see the last keys first of all: there the
+        last keys are those of the first programs, which reach their first queries while the others compute theirs."""
+        plan: gl.constexpr = self.plan
+        columns = gl.cdiv(self.keys, plan.block_n)
+        _, row, column = in_bands(number, self.heads, columns, self.band)
+        if plan.ordered and plan.right:
+            column = columns - 1 - column
+        batch = row // self.kv_heads
+        key = column * plan.block_n
+        first, blocks = self.visited(key)
+        return Share(batch, row - batch * self.kv_heads, key, first, blocks, self)
+
+
+@gl.aggregate
 class Share:
     """A program's share of the work: its keys from `key` on, the head of keys and values in the batch, the query heads that
     share it, and the blocks of queries from `first` to `first` + `blocks` - 1 that see one of the keys."""
 
     batch: gl.tensor
     head: gl.tensor
-    members: gl.tensor
     key: gl.tensor
-    queries: gl.tensor
-    keys: gl.tensor
-    padded: gl.tensor
     first: gl.tensor
     blocks: gl.tensor
-    left: gl.tensor
-    right: gl.tensor
-    plan: gl.constexpr
+    extents: Extents
+
+    @jit
+    def tiles(self):
+        """Blocks of queries of all query heads."""
+        return self.extents.members * self.blocks
+
+    @jit
+    def start(self):
+        """The first query of the first block."""
+        return self.first * self.extents.plan.block_m
 
     @jit
     def following(self, member, query):
         """Query head within the group, and first query, of the block behind this one."""
-        query += self.plan.block_m
-        last = query == (self.first + self.blocks) * self.plan.block_m
-        return member + last.to(gl.int32), gl.where(last, self.first * self.plan.block_m, query)
+        block_m: gl.constexpr = self.extents.plan.block_m
+        query += block_m
+        last = query == (self.first + self.blocks) * block_m
+        return member + last.to(gl.int32), gl.where(last, self.first * block_m, query)
 
     @jit
     def line(self, member):
         """The number of a query head within the batch."""
-        heads = gl.num_programs(1) * self.members
-        return self.batch * heads + self.head * self.members + member
-
-
-@jit
-def share_of(members, queries, keys, padded, left, right, plan: gl.constexpr):
-    """The program's share. With a causal mask the first keys are seen by most queries, and are those of the first programs."""
-    key, offset = gl.program_id(2) * plan.block_n, keys - queries
-    low, high = 0, queries
-    if plan.right:
-        low = gl.minimum(gl.maximum(key - offset - right, 0), queries)
-    if plan.left:
-        last = gl.minimum(key + plan.block_n, keys) - 1
-        high = gl.maximum(gl.minimum(last - offset + left + 1, queries), low)
-    first = low // plan.block_m
-    blocks = gl.where(high > low, gl.cdiv(high, plan.block_m) - first, 0)
-    return Share(
-        gl.program_id(0), gl.program_id(1), members, key, queries, keys, padded, first, blocks, left, right, plan
-    )
+        return (self.batch * self.extents.kv_heads + self.head) * self.extents.members + member
 
 
 @gl.aggregate
 class Memory:
     """Shared memory: keys and values, a ring of queries with their gradients of results and statistics, gradients of scores
-    (two buffers), pieces of dQ on their way to global memory, and barriers."""
+    (two buffers), pieces of dQ on their way to global memory, and barriers: for slots of the ring that are full (`ready`) and
+    free, for gradients of scores that both consumers have stored, and for pieces that are full (`filled`) and free."""
 
     k: gl.shared_memory_descriptor
     v: gl.shared_memory_descriptor
@@ -150,6 +191,8 @@ class Memory:
     ready: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
     exchanged: gl.shared_memory_descriptor
+    filled: gl.shared_memory_descriptor
+    drained: gl.shared_memory_descriptor
     plan: gl.constexpr
 
     @staticmethod
@@ -168,7 +211,8 @@ class Memory:
             gl.allocate_shared_memory(gl.float32, [stages, 1, plan.block_m], plan.vector_layout),
             gl.allocate_shared_memory(plan.dtype, [4, HALF, plan.block_m], plan.layout([HALF, plan.block_m])),
             gl.allocate_shared_memory(gl.float32, [2, HALF, HALF], plan.piece_layout),
-            barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(1, 2), plan,
+            barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(1, 2), barriers_of(1, 2),
+            barriers_of(1, 1), plan,
         )  # fmt: skip
 
 
@@ -182,9 +226,9 @@ def produce(memory, q, k, v, g, scaled, delta, share):
         at = [share.batch, share.head, share.key + half * HALF, 0]
         tma.async_load(k, at, bar, memory.k.index(half).reshape(k.block_type.shape))
         tma.async_load(v, at, bar, memory.v.index(half).reshape(k.block_type.shape))
-    member, query = 0, share.first * plan.block_m
-    for i in range(share.members * share.blocks):
-        slot, at = i % plan.stages, [share.batch, share.head * share.members + member, query, 0]
+    member, query = 0, share.start()
+    for i in range(share.tiles()):
+        slot, at = i % plan.stages, [share.batch, share.head * share.extents.members + member, query, 0]
         mbarrier.wait(memory.free.index(slot), (i // plan.stages & 1) ^ 1)
         bar = memory.ready.index(slot)
         mbarrier.expect(bar, 2 * (q.block_type.nbytes + scaled.block_type.nbytes))
@@ -196,63 +240,121 @@ def produce(memory, q, k, v, g, scaled, delta, share):
 
 
 @jit
-def consume(which: gl.constexpr, memory, total, dk, dv, share, factor, scale):
+def reduce(memory, total, turns, share):
+    """Add the parts of dQ to global memory; with `turns`, an integer for each block of queries, in the order of keys."""
+    plan: gl.constexpr = memory.plan
+    extents = share.extents
+    step: gl.constexpr = -1 if plan.right else 1
+    mine = share.key // plan.block_n + 1
+    if plan.ordered:
+        before = share.key - step * plan.block_n
+        first, blocks = extents.visited(before)
+        blocks = gl.where((before >= 0) & (before < extents.keys), blocks, 0)
+    member, query = 0, share.start()
+    for i in range(share.tiles()):
+        row = share.line(member) * extents.padded + query
+        mbarrier.wait(memory.filled.index(0), i & 1)
+        if plan.ordered:
+            block = query // plan.block_m
+            if (block >= first) & (block < first + blocks):
+                gl.atomic_poll(turns + 1 + row // plan.block_m, mine - step)
+        for which in gl.static_range(2):
+            at = [row + which * HALF, 0] if plan.size == HALF else [row, which * HALF]
+            tma.async_atomic_add(total, at, memory.pieces.index(which))
+        tma.store_wait(0)
+        mbarrier.arrive(memory.drained.index(0), count=1)
+        if plan.ordered:
+            tma.store_wait(0, read_only=False)
+            gl.atomic_xchg(turns + 1 + row // plan.block_m, mine, sem="release")
+        member, query = share.following(member, query)
+
+
+@jit
+def consume(which: gl.constexpr, memory, dk, dv, share, factor, scale):
     """A consumer: the gradients of its 64 keys and values, and a part of those of queries."""
     plan: gl.constexpr = memory.plan
     sums: gl.constexpr = plan.registers_of(plan.size)
-    operand: gl.constexpr = gl.DotOperandLayout(0, sums, 2)
-    vector: gl.constexpr = gl.SliceLayout(0, plan.s_registers)
-    grad_k, grad_v = gl.zeros([HALF, plan.size], gl.float32, sums), gl.zeros([HALF, plan.size], gl.float32, sums)
-    zeros = gl.zeros([HALF, plan.block_m], gl.float32, plan.s_registers)
-    none = gl.zeros([HALF, 64], gl.float32, plan.registers_of(64))
+    # Two zeros, which are not the same registers: the loop would begin with a copy, during the first MMA.
+    grad_k, grad_v = gl.full([HALF, plan.size], -0.0, gl.float32, sums), gl.zeros([HALF, plan.size], gl.float32, sums)
     k, v = memory.k.index(which), memory.v.index(which)
     mbarrier.wait(memory.kv_ready.index(0), 0)
-    member, query = 0, share.first * plan.block_m
-    for i in range(share.members * share.blocks):
-        slot = i % plan.stages
-        mbarrier.wait(memory.ready.index(slot), i // plan.stages & 1)
-        q, g = memory.q.index(slot), memory.g.index(slot)
-        s = warpgroup_mma(k, q.permute([1, 0]), zeros, use_acc=False, is_async=True)
-        dp = warpgroup_mma(v, g.permute([1, 0]), zeros, use_acc=False, is_async=True)
-        s = warpgroup_mma_wait(1, s)
-        # Behind the wait: with 128 queries a block there are no registers for it before.
-        scaled = memory.scaled.index(slot).reshape([plan.block_m]).load(vector)
-        p = gl.exp2(s * factor - scaled[None, :])
-        if mask_needed(share, which, query):
-            p = seen(p, share, which, query)
-        dp = warpgroup_mma_wait(0, dp)
-        grad_v = warpgroup_mma(gl.convert_layout(p.to(plan.dtype), operand), g, grad_v, is_async=True)
-        delta = memory.delta.index(slot).reshape([plan.block_m]).load(vector)
-        ds = (p * (dp - delta[None, :])).to(plan.dtype)
-        memory.scores.index((i & 1) * 2 + which).store(ds)
-        fence_async_shared()
-        mbarrier.arrive(memory.exchanged.index(0), count=1)
-        grad_k = warpgroup_mma(gl.convert_layout(ds, operand), q, grad_k, is_async=True)
-        mbarrier.wait(memory.exchanged.index(0), i & 1)
-        dq = part_of_queries(memory, which, i, 0, none)
-        dq = part_of_queries(memory, which, i, 1, dq)
-        grad_v, grad_k, dq = warpgroup_mma_wait(0, (grad_v, grad_k, dq))
-        mbarrier.arrive(memory.free.index(slot), count=1)
-        piece = memory.pieces.index(which)
-        tma.store_wait(0)
-        piece.store(dq)
-        fence_async_shared()
-        row = share.line(member) * share.padded + query
-        if plan.size == 64:
-            tma.async_atomic_add(total, [row + which * HALF, 0], piece)
-        else:
-            tma.async_atomic_add(total, [row, which * HALF], piece)
-        member, query = share.following(member, query)
+    tiles = share.tiles()
+    if tiles > 0:
+        member, query = 0, share.start()
+        s = scores_of(memory, which, 0)
+        for i in range(tiles):
+            slot = i % plan.stages
+            # Of all MMAs: ptxas does not see that those before the loop's end are complete, and serialises behind another wait.
+            s = warpgroup_mma_wait(0, s)
+            grad_k, grad_v, dq = tile_of(which, memory, share, i, query, s, grad_k, grad_v, factor)
+            # The last block's scores are computed once more, for nothing.
+            s = scores_of(memory, which, gl.minimum(i + 1, tiles - 1))
+            dq = warpgroup_mma_wait(1, dq)
+            mbarrier.arrive(memory.free.index(slot), count=1)
+            mbarrier.wait(memory.drained.index(0), (i & 1) ^ 1)
+            memory.pieces.index(which).store(dq)
+            fence_async_shared()
+            mbarrier.arrive(memory.filled.index(0), count=1)
+            member, query = share.following(member, query)
+        warpgroup_mma_wait(0, s)
     # The other consumer may still read keys; values are read by their own only.
     mbarrier.arrive(memory.exchanged.index(0), count=1)
     v.store(grad_v.to(plan.dtype))
-    mbarrier.wait(memory.exchanged.index(0), share.members * share.blocks & 1)
+    mbarrier.wait(memory.exchanged.index(0), tiles & 1)
     k.store((grad_k * scale).to(plan.dtype))
     fence_async_shared()
     at = [share.batch, share.head, share.key + which * HALF, 0]
     tma.async_store(dv, at, v.reshape([1, 1, HALF, plan.size]))
     tma.async_store(dk, at, k.reshape([1, 1, HALF, plan.size]))
     tma.store_wait(0)
+
+
+@jit
+def scores_of(memory, which: gl.constexpr, i):
+    """Issue the scores of block number `i` of the program, keys by queries."""
+    plan: gl.constexpr = memory.plan
+    slot = i % plan.stages
+    mbarrier.wait(memory.ready.index(slot), i // plan.stages & 1)
+    zeros = gl.zeros([HALF, plan.block_m], gl.float32, plan.s_registers)
+    q = memory.q.index(slot).permute([1, 0])
+    return warpgroup_mma(memory.k.index(which), q, zeros, use_acc=False, is_async=True)
+
+
+@jit
+def tile_of(which: gl.constexpr, memory, share, i, query, s, grad_k, grad_v, factor):
+    """Add a block of queries, whose scores are `s`, to the gradients of keys and values, and issue the part of dQ.
+
+    Before it is issued the MMAs whose left operands are in registers are waited for: these registers are needed."""
+    plan: gl.constexpr = memory.plan
+    operand: gl.constexpr = gl.DotOperandLayout(0, plan.registers_of(plan.size), 2)
+    vector: gl.constexpr = gl.SliceLayout(0, plan.s_registers)
+    slot = i % plan.stages
+    q, g = memory.q.index(slot), memory.g.index(slot)
+    zeros = gl.zeros([HALF, plan.block_m], gl.float32, plan.s_registers)
+    dp = warpgroup_mma(memory.v.index(which), g.permute([1, 0]), zeros, use_acc=False, is_async=True)
+    # Exponentials between its instructions would keep the tensor core waiting.
+    gl.schedule_barrier()
+    scaled = memory.scaled.index(slot).reshape([plan.block_m]).load(vector)
+    p = gl.exp2(s * factor - scaled[None, :])
+    if mask_needed(share, which, query):
+        p = seen(p, share, which, query)
+    weights = gl.convert_layout(p.to(plan.dtype), operand)
+    dp = warpgroup_mma_wait(0, dp)
+    grad_v = warpgroup_mma(weights, g, grad_v, is_async=True)
+    gl.schedule_barrier()
+    delta = memory.delta.index(slot).reshape([plan.block_m]).load(vector)
+    ds = (p * (dp - delta[None, :])).to(plan.dtype)
+    memory.scores.index((i & 1) * 2 + which).store(ds)
+    fence_async_shared()
+    mbarrier.arrive(memory.exchanged.index(0), count=1)
+    grad_k = warpgroup_mma(gl.convert_layout(ds, operand), q, grad_k, is_async=True)
+    mbarrier.wait(memory.exchanged.index(0), i & 1)
+    grad_v = warpgroup_mma_wait(1, grad_v)
+    dq = gl.zeros([HALF, 64], gl.float32, plan.registers_of(64))
+    dq = part_of_queries(memory, which, i, 0, dq)
+    dq = part_of_queries(memory, which, i, 1, dq)
+    grad_k = warpgroup_mma_wait(2, grad_k)
+    return grad_k, grad_v, dq
 
 
 @jit
@@ -270,41 +372,63 @@ def part_of_queries(memory, which: gl.constexpr, i, half: gl.constexpr, dq):
 @jit
 def mask_needed(share, which: gl.constexpr, query):
     """Whether a query of the block does not see one of the consumer's keys."""
-    key, position = share.key + which * HALF, query + share.keys - share.queries
-    needed = key + HALF > share.keys
-    if share.plan.right:
-        needed = needed | (key + HALF - 1 > position + share.right)
-    if share.plan.left:
-        needed = needed | (key < position + share.plan.block_m - 1 - share.left)
+    extents = share.extents
+    key, position = share.key + which * HALF, query + extents.keys - extents.queries
+    needed = key + HALF > extents.keys
+    if extents.plan.right:
+        needed = needed | (key + HALF - 1 > position + extents.right)
+    if extents.plan.left:
+        needed = needed | (key < position + extents.plan.block_m - 1 - extents.left)
     return needed
 
 
 @jit
 def seen(p, share, which: gl.constexpr, query):
     """Weights of keys by queries, 0 where the query does not see the key."""
-    plan: gl.constexpr = share.plan
+    extents = share.extents
+    plan: gl.constexpr = extents.plan
     split = by_axes(p, plan)
     lane, column = lanes(split.layout, plan), columns(split.layout, plan)
     key = (share.key + which * HALF + gl.arange(0, HALF, rows_by_lane(split.layout)))[:, None]
     # From the block's first query on, the number of the first query at whose position the key is.
-    there = key - (query + share.keys - share.queries)
-    keep = (key < share.keys)[:, None, :, None]
+    there = key - (query + extents.keys - extents.queries)
+    keep = (key < extents.keys)[:, None, :, None]
     if plan.right:
-        keep = keep & (column >= along(there - share.right - lane))
+        keep = keep & (column >= along(there - extents.right - lane))
     if plan.left:
-        keep = keep & (column <= along(there + share.left - lane))
+        keep = keep & (column <= along(there + extents.left - lane))
     return whole_of(gl.where(keep, split, 0.0), plan)
 
 
-@jit(fast_math=["exp2"], do_not_specialize=["members", "queries", "keys", "padded", "left", "right", "factor", "scale"])
+@jit(
+    fast_math=["exp2"],
+    do_not_specialize=[
+        "members",
+        "kv_heads",
+        "heads",
+        "band",
+        "queries",
+        "keys",
+        "padded",
+        "left",
+        "right",
+        "factor",
+        "scale",
+    ],
+)
 def attend_backward(
     q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, g: tma.tensor_descriptor,
     scaled: tma.tensor_descriptor, delta: tma.tensor_descriptor, total: tma.tensor_descriptor, dk: tma.tensor_descriptor,
-    dv: tma.tensor_descriptor, factor: float, scale: float, members: int, queries: int, keys: int, padded: int, left: int,
-    right: int, plan: gl.constexpr[BackwardPlan],
+    dv: tma.tensor_descriptor, turns: gl.tensor | None, factor: float, scale: float, members: int, kv_heads: int, heads: int,
+    band: int, queries: int, keys: int, padded: int, left: int, right: int, plan: gl.constexpr[BackwardPlan],
 ) -> None:  # fmt: skip
     """Gradients of attention; see the module. `factor` is the scale times the binary logarithm of e."""
     memory = Memory.make(plan)
-    share = share_of(members, queries, keys, padded, left, right, plan)
-    work = [(consume, (which, memory, total, dk, dv, share, factor, scale)) for which in range(2)]
-    gl.warp_specialize([*work, (produce, (memory, q, k, v, g, scaled, delta, share))], [4, 1], [240, 24])
+    number = gl.program_id(0)
+    if plan.ordered:
+        # A program with a lower number from here runs; one with a lower program_id may not have started.
+        number = gl.atomic_add(turns, 1, sem="relaxed")
+    share = Extents(members, kv_heads, heads, band, queries, keys, padded, left, right, plan).share(number)
+    work = [(consume, (which, memory, dk, dv, share, factor, scale)) for which in range(2)]
+    load = (produce, (memory, q, k, v, g, scaled, delta, share))
+    gl.warp_specialize([*work, load, (reduce, (memory, total, turns, share))], [4, 1, 1], [240, 24, 24])
