@@ -91,7 +91,7 @@ def convert(
 
 @gl.aggregate
 class Extents:
-    """The extents of the problem: `heads` heads of keys and values in all, `kv_heads` of each member of the batch, and `members`
+    """The extents of the problem: `heads` heads of keys and values in all, `kv_heads` of each of its members, and `members`
     query heads for each; `padded` rows of statistics; the window. Programs are numbered in bands of `band` heads, whose queries
     and gradients fit in L2 together."""
 
