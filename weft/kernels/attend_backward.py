@@ -97,21 +97,20 @@ def _ready(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options, o
         given = (*arrays, lse) if lse_grad is None else (*arrays, lse, lse_grad)
         target = None if arrays[0].is_cuda else driver.simulated_target().arch
         key = (*map(key_of, given), options.key(key_of), ordered, target)
-        found = _known.get(key, key)
+        if key in _known:
+            return _known[key]
     except (AttributeError, TypeError):
         # Not PyTorch tensors, or an unhashable argument.
-        return _prepare(*arrays, lse, lse_grad, options, ordered)
-    if found is key:
-        found = _prepare(*arrays, lse, lse_grad, options, ordered)
-        if len(_known) >= _READY:
-            _known.clear()
-        _known[key] = found
-    return found
+        return _prepare(arrays, lse, lse_grad, options, ordered)
+    made = _prepare(arrays, lse, lse_grad, options, ordered)
+    if len(_known) >= _READY:
+        _known.clear()
+    _known[key] = made
+    return made
 
 
-def _prepare(
-    q: Any, k: Any, v: Any, out: Any, grad: Any, lse: Any, lse_grad: Any, options: Options, ordered: bool
-) -> Backward | None:
+def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options, ordered: bool) -> Backward | None:
+    q, k, v, out, grad = arrays
     query, key, value = heads("q", q), heads("k", k), heads("v", v)
     check_alike(query, key, value)
     result, gradient = _like_out("out", out, query), _like_out("grad", grad, query)
@@ -141,7 +140,8 @@ def _prepare(
         _described(key, columns, plan), _described(value, columns, plan), _described(gradient, rows, plan),
         Described((lines, padded), (padded, 1), (1, plan.block_m), plan.vector_layout),
         Described((lines * padded, size), (size, 1), (HALF, HALF), plan.piece_layout),
-        *(Described(key.shape, strides[1], columns, plan.layout(columns)) for _ in range(2)),
+        Described(key.shape, strides[1], columns, plan.layout(columns)),
+        Described(key.shape, strides[1], columns, plan.layout(columns)),
         (*result.strides[:3], *gradient.strides[:3], count, queries, padded),
         (
             scores, scores / LOG2_E, members, kv_heads, batch * kv_heads, band, queries, keys, padded, left or 0, right or 0,

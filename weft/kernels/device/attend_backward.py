@@ -1,4 +1,4 @@
-"""Gradients of attention on Hopper: a producer warp, and two consumer warpgroups with 64 keys each.
+"""Gradients of attention on Hopper: a producer warp, two consumer warpgroups with 64 keys each, and a warp that adds up dQ.
 
 A program has 128 keys of one head, and visits the blocks of queries that see one of them, of all query heads that share the
 head. Scores are computed transposed, keys by queries, so that weights and their gradients are in registers the left operands of
@@ -7,8 +7,10 @@ the products for the gradients of values and keys, which stay in registers to th
     S = K Q^T, dP = V dO^T        P = exp2(S - lse), dS = P (dP - delta)
     dV += P dO, dK += dS Q        dQ += dS^T K
 
-For dQ the consumers exchange dS through shared memory, each computes 64 x 64 elements of the product, and TMA adds them to
-float32 in global memory. `delta` is the sum of O dO over a row; `prepare` computes it before, and `convert` rounds dQ after.
+For dQ the consumers exchange dS through shared memory, each computes 64 x 64 elements of the product, and the last warp adds
+them to float32 in global memory by TMA. The scores of the next block are issued before dQ is waited for, so that the tensor
+core has work while it is stored. `delta` is the sum of O dO over a row; `prepare` computes it before, and `convert` rounds dQ
+after.
 """
 
 from __future__ import annotations
