@@ -365,6 +365,7 @@ def _simulate(
         keep_going=way.keep_going,
         dependence=dependence,
         member=cast("Any", simulation.member()),
+        together=compiled.request.options.launch_cooperative_grid,
     )
 
 

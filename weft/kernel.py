@@ -73,12 +73,15 @@ class JITFunction(Referenced, Method[P, R]):
     """A kernel, or a helper of kernels: made by `@weft.jit`.
 
     `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False,
-    launch_pdl=False, enable_fp_fusion=True)` launches it and returns the `CompiledKernel`. The GPU runs it for CUDA arrays, the
-    simulator for host arrays. With `debug` the GPU checks `device_assert` too, as the simulator always does;
-    `sanitize_overflow` checks on both that the kernel's integer sums, differences and products of up to 32 bits fit their type.
+    launch_pdl=False, launch_cooperative_grid=False, enable_fp_fusion=True)` launches it and returns the `CompiledKernel`. The
+    GPU runs it for CUDA arrays, the simulator for host arrays. With `debug` the GPU checks `device_assert` too, as the
+    simulator always does; `sanitize_overflow` checks on both that the kernel's integer sums, differences and products of up to
+    32 bits fit their type.
     With `launch_pdl` the kernel may start before the launch before it is complete, for which it waits by
-    `gl.extra.cuda.gdc_wait` (programmatic dependent launch); one that makes tensor descriptors starts in stream order. Without
-    `enable_fp_fusion` a product and a sum of floats round separately, as in NumPy, on both back ends.
+    `gl.extra.cuda.gdc_wait` (programmatic dependent launch); one that makes tensor descriptors starts in stream order. With
+    `launch_cooperative_grid` all programs run at the same time, or the launch is refused (launch-cooperative-grid), so that
+    they may wait for one another in any order. Without `enable_fp_fusion` a product and a sum of floats round separately, as in
+    NumPy, on both back ends.
     A thread-level kernel is launched with `block=` instead of `num_warps`, or as `kernel[grid, block](*args)`, where `block` is
     the number of threads of a block: an int or a tuple of up to three. Arguments are arrays, views, numbers and tensor
     descriptors.

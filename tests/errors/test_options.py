@@ -72,7 +72,9 @@ def test_integers_of_any_kind(value):
 
 
 @pytest.mark.parametrize("call", [launch, prepared])
-@pytest.mark.parametrize("option", ["debug", "sanitize_overflow", "launch_pdl", "enable_fp_fusion"])
+@pytest.mark.parametrize(
+    "option", ["debug", "sanitize_overflow", "launch_pdl", "launch_cooperative_grid", "enable_fp_fusion"]
+)
 @pytest.mark.parametrize("value", ["a", 1, 0, 1.0, [], PAIR])
 def test_options_that_are_no_truth_values(call, option, value):
     assert "not True or False" in shown(lambda: call(**{option: value}), "launch-option-value", kind=LaunchError)

@@ -232,3 +232,30 @@ def test_a_poll_without_end_in_a_debug_build(tmp_path):
     )
     assert "stuck.py:8: gl.atomic_poll has waited for 2 s on " in ran.stdout, ran.stderr
     assert "to become 3; it holds 0" in ran.stdout and "the kernel was stopped" in ran.stdout
+
+
+@weft.jit
+def met(out, box, counter, COUNT: gl.constexpr):
+    at = gl.program_id(0)
+    gl.store(box + at, at + 5)
+    gl.atomic_add(counter, 1, sem="release", scope="gpu")
+    gl.atomic_poll(counter, COUNT, sem="acquire", scope="gpu")
+    gl.store(out + at, gl.load(box + (at + 1) % COUNT))
+
+
+def test_all_programs_of_a_cooperative_launch_meet(run):
+    out, count = poison(70, np.int32), 70
+    given = out, np.zeros(count, np.int32), np.zeros(1, np.int32), count
+    compiled = run(met, count, *given, launch_cooperative_grid=True)
+    same(out, (np.arange(count, dtype=np.int32) + 1) % count + 5)
+    assert compiled.request.options.launch_cooperative_grid
+
+
+def test_more_programs_than_run_at_the_same_time():
+    given = np.zeros(9, np.int32), np.zeros(9, np.int32), np.zeros(1, np.int32), 9
+    with weft.simulate(max_resident=8), pytest.raises(weft.errors.LaunchError) as found:
+        met[9](*given, launch_cooperative_grid=True)
+    assert found.value.code == "launch-cooperative-grid" and "of its 9 programs only 8" in found.value.message
+    with weft.simulate(max_resident=9, seed=3):
+        compiled = met[9](*given, launch_cooperative_grid=True)
+    assert compiled.report.advice == []

@@ -38,7 +38,7 @@ WORKSPACE = 0x7F0000000000
 @dataclass(frozen=True)
 class Launched:
     """A recorded launch: `words` holds the 64-bit slot of each parameter that the kernel takes, `cluster` counts blocks,
-    `dependent`: it may start before the one before is complete."""
+    `dependent`: it may start before the one before is complete, `cooperative`: all its blocks run at the same time."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -47,6 +47,7 @@ class Launched:
     words: tuple[int, ...]
     cluster: int = 1
     dependent: bool = False
+    cooperative: bool = False
 
 
 class Attribute:
@@ -55,7 +56,7 @@ class Attribute:
     def __init__(self) -> None:
         self.id = ""
         self.value = SimpleNamespace(
-            clusterDim=SimpleNamespace(x=0, y=0, z=0), programmaticStreamSerializationAllowed=0
+            clusterDim=SimpleNamespace(x=0, y=0, z=0), programmaticStreamSerializationAllowed=0, cooperative=0
         )
 
 
@@ -111,6 +112,7 @@ class FakeCuda:
     CUlaunchAttributeID = SimpleNamespace(
         CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster",
         CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="dependent",
+        CU_LAUNCH_ATTRIBUTE_COOPERATIVE="cooperative",
     )
     CUdevice_attribute = SimpleNamespace(
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
@@ -212,7 +214,8 @@ class FakeCuda:
         shared, stream = config.sharedMemBytes, int(config.hStream)
         dependent = _attributes(config).get("dependent")
         allowed = dependent is not None and dependent.programmaticStreamSerializationAllowed == 1
-        self.launches.append(Launched(grid, block, shared, stream, words, _cluster_of(config), allowed))
+        together = "cooperative" in _attributes(config) and _attributes(config)["cooperative"].cooperative == 1
+        self.launches.append(Launched(grid, block, shared, stream, words, _cluster_of(config), allowed, together))
         return (OK,)
 
 
@@ -220,7 +223,7 @@ def _attributes(config: Any) -> dict[str, Any]:
     """The attributes of a launch's configuration by their names."""
     found = {attribute.id: attribute.value for attribute in (config.attrs if config.numAttrs else ())}
     assert len(found) == config.numAttrs
-    assert found.keys() <= {"cluster", "dependent"}
+    assert found.keys() <= {"cluster", "dependent", "cooperative"}
     return found
 
 

@@ -47,6 +47,13 @@ PROGRAMS_WAIT = row(
     "those that wait may keep out those that signal",
     "launch at most {resident} programs, and let each of them work on several parts in a loop",
 )
+COOPERATIVE = row(
+    "launch-cooperative-grid",
+    LaunchError,
+    "{name} is launched with launch_cooperative_grid=True, but of its {programs} programs only {resident} run at the same time",
+    "launch at most {resident} programs, each of which works on several parts in a loop, or leave launch_cooperative_grid out "
+    "if no program waits for another",
+)
 HOST_CALL = row(
     "launch-host-call",
     LaunchError,

@@ -26,7 +26,7 @@ WARP_SIZE = 32
 class Options:
     """Launch options that change the compiled code.
 
-    `launch_pdl` changes only how it is launched, and which kernels are refused.
+    `launch_pdl` and `launch_cooperative_grid` change only how it is launched, and which kernels are refused.
     `block` is the number of threads of a block in x, y and z, for thread-level kernels; `num_warps` is then their number of
     warps, the last of which may be partial.
     """
@@ -37,6 +37,7 @@ class Options:
     debug: bool = False
     sanitize_overflow: bool = False
     launch_pdl: bool = False
+    launch_cooperative_grid: bool = False
     enable_fp_fusion: bool = True
     block: tuple[int, int, int] | None = None
     sync: str = "auto"
@@ -315,6 +316,7 @@ class Launch(Protocol):
         debug: bool | None = None,
         sanitize_overflow: bool = False,
         launch_pdl: bool = False,
+        launch_cooperative_grid: bool = False,
         enable_fp_fusion: bool = True,
         **keywords: Any,
     ) -> CompiledKernel:

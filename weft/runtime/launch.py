@@ -20,7 +20,7 @@ from math import prod
 from typing import Any
 
 from weft.errors import fail
-from weft.errors.launch import ARGUMENT_RANGE, CLUSTER_SIZE, PROGRAMS_WAIT
+from weft.errors.launch import ARGUMENT_RANGE, CLUSTER_SIZE, COOPERATIVE, PROGRAMS_WAIT
 from weft.locks import lazy
 from weft.runtime import driver, streams, views
 from weft.runtime.compiled import CompiledKernel
@@ -116,8 +116,8 @@ class Launcher:
     """Launches `compiled` on the device `ordinal` with values of `kinds`, by either of two functions that do the same.
 
     `first` is for a kernel that may be launched once. `run` takes a third of its time, but 0.2 ms to generate. Both raise
-    LaunchError (launch-argument-range, launch-programs-wait), OutOfResources (launch-registers, launch-cluster-size) and
-    DeviceError (device-driver-error).
+    LaunchError (launch-argument-range, launch-programs-wait, launch-cooperative-grid), OutOfResources (launch-registers,
+    launch-cluster-size) and DeviceError (device-driver-error).
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Launcher:
         """A new launch configuration, which is kept."""
         if len(self._configs) >= _CONFIGS_KEPT:
             self._configs.clear()
-        if self._compiled.binary.waits:
+        if self._compiled.binary.waits or self._compiled.request.options.launch_cooperative_grid:
             self._check_room(grid)
         config = configuration(self._compiled, grid, raw)
         if self._compiled.num_ctas > 1 and not driver.active_clusters(self._loaded, config):
@@ -196,14 +196,15 @@ class Launcher:
         return config
 
     def _check_room(self, grid: Grid) -> None:
-        """Raises LaunchError (launch-programs-wait) if not all programs fit on the GPU at once."""
+        """Raises LaunchError (launch-programs-wait, launch-cooperative-grid) if not all programs fit on the GPU at once."""
         compiled, loaded = self._compiled, self._loaded
         blocks = (
             driver.occupancy(loaded, compiled.threads, compiled.binary.dynamic_shared) * loaded.device.multiprocessors
         )
         resident, programs = blocks // compiled.num_ctas, prod(grid)
         if programs > resident:
-            raise fail(PROGRAMS_WAIT, name=compiled.name, programs=programs, resident=resident)
+            row = PROGRAMS_WAIT if compiled.binary.waits else COOPERATIVE
+            raise fail(row, name=compiled.name, programs=programs, resident=resident)
 
     def _failed(self, status: Any, config: Any, table: int) -> None:
         _again(self._compiled, self._loaded, status, (config, self._loaded.function, table, 0))
@@ -329,6 +330,8 @@ def configuration(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
     # the one before it would write descriptors which that one still uses (seen on an H200).
     if compiled.request.options.launch_pdl and not compiled.binary.workspace:
         attributes.append(_dependent())
+    if compiled.request.options.launch_cooperative_grid:
+        attributes.append(_cooperative())
     if attributes:
         config.attrs = attributes
     config.numAttrs = len(attributes)
@@ -351,6 +354,15 @@ def _dependent() -> Any:
     attribute = cuda.CUlaunchAttribute()
     attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.value.programmaticStreamSerializationAllowed = 1
+    return attribute
+
+
+def _cooperative() -> Any:
+    """The launch attribute of a kernel whose blocks all run at the same time, beside other kernels as well."""
+    cuda = driver.bindings()
+    attribute = cuda.CUlaunchAttribute()
+    attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    attribute.value.cooperative = 1
     return attribute
 
 

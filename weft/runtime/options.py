@@ -35,7 +35,7 @@ def checked(
             value[option] = number_of(kernel, option, value[option])
     if value["block"] is not None:
         value.update(_threads(kernel, value))
-    for option in ("sanitize_overflow", "launch_pdl", "enable_fp_fusion"):
+    for option in ("sanitize_overflow", "launch_pdl", "launch_cooperative_grid", "enable_fp_fusion"):
         value[option] = truth_of(kernel, option, value[option])
     if value["debug"] is None:
         value["debug"] = settings.current().debug if debug is None else debug

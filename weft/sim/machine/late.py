@@ -22,7 +22,8 @@ from weft.sim.memory.heap import HeapAccess
 RULE = "waits-for-later-program"
 TICKET = (
     "let each program take its number from an atomic counter, number = gl.atomic_add(counter, 1), and wait only for programs "
-    "with lower numbers, which have started; or launch no more programs than are resident at once"
+    "with lower numbers, which have started; or launch no more programs than are resident at once, with "
+    "launch_cooperative_grid=True"
 )
 PROBED = 64
 """Up to this many programs are started, and get this many turns each time, to find out which of them would end a wait in a
@@ -31,9 +32,9 @@ deadlocked launch."""
 
 def advise(task: Task, op: Op, since: int | None) -> None:
     """A wait of a task has ended, which began when `since` programs had started (None: it did not have to wait). Advise if the
-    value that ended it came from a program that had not."""
+    value that ended it came from a program that had not, unless the launch is cooperative."""
     races, access = task.machine.races, task.last_read
-    if since is None or races is None or not isinstance(access, HeapAccess):
+    if since is None or races is None or task.machine.pending.together or not isinstance(access, HeapAccess):
         return
     found = races.writer_since(task, access, since)
     if found is None:

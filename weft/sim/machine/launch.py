@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.analysis.steering import reads_strongly
 from weft.errors import Hazard, fail
-from weft.errors.launch import PROGRAMS_WAIT
+from weft.errors.launch import COOPERATIVE, PROGRAMS_WAIT
 from weft.ir.core import Func, walk
 from weft.ir.types import DType
 from weft.ops import clc
@@ -63,6 +63,7 @@ def run(
     keep_going: bool = False,
     dependence: Dependence | None = None,
     member: Rank | None = None,
+    together: bool = False,
 ) -> Report:
     """Run a function of the tile or the lowered stage. Its stores go to the buffers.
 
@@ -75,8 +76,8 @@ def run(
     None means random if there is a seed and no `programs`. Programs that may wait for each other are reordered only within
     the set that is resident together. `keep_going`: a hazard after which execution is still meaningful does not end the run
     (`weft.sim.machine.findings`). `dependence`: the launches that may still be running meanwhile. `member`: the rank of a world
-    whose launch this is; such launches run in the order of the rank's stream. Raises the first Hazard, or the one that ends
-    the run, and LaunchError (launch-programs-wait).
+    whose launch this is; such launches run in the order of the rank's stream. `together`: all programs are resident. Raises
+    the first Hazard, or the one that ends the run, and LaunchError (launch-programs-wait, launch-cooperative-grid).
     """
     segments: dict[int, Segment] = {}
     values = tuple(_value(func, number, argument, segments) for number, argument in enumerate(arguments))
@@ -95,10 +96,12 @@ def run(
     resident = max_resident or _resident(machine, count)
     if count > resident and any(op.attrs.get("patience") for op in walk(func.body)):
         raise fail(PROGRAMS_WAIT, name=func.name, programs=count, resident=resident)
+    if together and count > resident:
+        raise fail(COOPERATIVE, name=func.name, programs=count, resident=resident)
     # Programs without strong reads cannot wait for each other, so they may start in any order.
     waits = any(map(reads_strongly, walk(func.body)))
     started = _ordered(grid, programs, order, seed, resident if waits else max(count, 1))
-    machine.pending = Pending(started, resident, resident if waits and order != "grid" else 1)
+    machine.pending = Pending(started, resident, resident if waits and order != "grid" else 1, together)
     machine.report.order = (
         ORDERS[order].format(seed=seed) if programs is None or order != "grid" else "as they were listed"
     )

@@ -16,16 +16,17 @@ class Pending:
 
     Programs are computed one by one and never listed. `_placed`: programs that requests skipped because a free slot means that
     they are about to start, at most `resident`. Programs from `_next` on are untouched. `window`: the launch order is that of
-    the grid, except for reordering within windows of this many."""
+    the grid, except for reordering within windows of this many. `together`: a cooperative launch, which starts as a whole."""
 
-    __slots__ = ("_next", "_placed", "_programs", "canceled", "resident", "running", "window")
+    __slots__ = ("_next", "_placed", "_programs", "canceled", "resident", "running", "together", "window")
 
-    def __init__(self, programs: Sequence[Pid], resident: int, window: int = 1) -> None:
+    def __init__(self, programs: Sequence[Pid], resident: int, window: int = 1, together: bool = False) -> None:
         self._programs = programs
         self._placed: deque[Pid] = deque()
         self._next = 0
         self.resident = resident
         self.window = window
+        self.together = together
         self.running = 0
         self.canceled = 0
 
