@@ -444,3 +444,33 @@ plant(
     hands_on, "hazard-threads-race", "hazard-barrier-early", "hazard-thread-race",
     launch=views(32, THREE.sum(0), THREE), block=32, num_ctas=2,
 )  # fmt: skip
+
+
+# Threads of one warp that wait for each other
+
+
+@weft.jit
+def lane_by_lane(out, FIXED: gl.constexpr):
+    """Each lane waits in a loop for what the one before it does behind the loop."""
+    bars = gl.stack_allocation[gl.uint64, SHARED](gl.row_major[8]())
+    sums = gl.stack_allocation[gl.int32, SHARED](gl.row_major[8]())
+    i = gl.thread_idx.x
+    gl.mbarrier_init(bars.ptr + i, 1)
+    sums[i] = 0  # EARLIER
+    gl.barrier()
+    before = 0
+    if i > 0:
+        while not gl.mbarrier_test_wait_parity(bars.ptr + (i - 1), 0):
+            pass
+        before = sums[i - 1]  # EARLIER, HERE
+    # BUG: the next lane may read before the sum is stored.
+    if not FIXED:
+        _ = gl.mbarrier_arrive(bars.ptr + i)
+    sums[i] = before + i  # EARLIER, HERE
+    if FIXED:
+        _ = gl.mbarrier_arrive(bars.ptr + i)
+    gl.barrier()
+    out[i] = sums[i]
+
+
+plant(lane_by_lane, "hazard-threads-race", launch=views(8, np.arange(8).cumsum()), block=8)

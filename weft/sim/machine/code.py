@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from functools import lru_cache
 
+from weft.analysis.flow import STRUCTURED
 from weft.ir.core import Op, Region, Value
 from weft.sim.machine.crewed import crewed
 from weft.sim.machine.together import together
@@ -15,7 +16,8 @@ from weft.sim.rule import RULES, Rule
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One operation, and its rule with the check of `weft.sim.machine.together`. `single`: its result, if it has exactly one.
-    `suspends`: its rule is a generator. `dead`: the values whose last use this is."""
+    `suspends`: its rule is a generator; `parts`: it is a loop or branch, which some threads may leave before others.
+    `dead`: the values whose last use this is."""
 
     rule: Rule
     op: Op
@@ -23,6 +25,7 @@ class Step:
     single: Value | None
     results: tuple[Value, ...]
     suspends: bool
+    parts: bool
     dead: tuple[Value, ...]
 
 
@@ -61,7 +64,8 @@ def _step(op: Op, dead: tuple[Value, ...], crews: bool) -> Step:
     checked, suspends = together(rule, op.kind.needs), inspect.isgeneratorfunction(rule)
     if crews:
         checked, suspends = crewed(op, checked, suspends)
-    return Step(checked, op, op.operands, single, op.results, suspends, dead)
+    parts = op.kind in STRUCTURED
+    return Step(checked, op, op.operands, single, op.results, suspends, parts, dead)
 
 
 @lru_cache(maxsize=4096)

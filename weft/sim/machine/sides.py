@@ -7,20 +7,39 @@ Thread Scheduling"). A side runs until it waits or ends, so that without waits t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft.errors import Loc, UserError
-from weft.ir.core import Value
+from weft.ir.core import Op, Region, Value
+from weft.ops import control
 from weft.sim.machine.data import Array, Data
 from weft.sim.machine.wait import Run, Wait
+
+Values: TypeAlias = tuple[Data, ...]
+
+
+class Parted(Wait):
+    """A wait of threads in a loop or branch, or in the region `where` of one, that others have `left` with these `results`.
+    `around`: the threads that are active around it (None: all). `weft.sim.machine.parting` takes it apart, so that it never
+    reaches the scheduler."""
+
+    __slots__ = ("around", "inner", "left", "results", "where")
+
+    def __init__(self, inner: Wait, where: Op | Region, left: Array, results: Values, around: Array | None) -> None:
+        super().__init__(inner.loc)
+        self.inner, self.where, self.left, self.results, self.around = inner, where, left, results, around
+
+    def of(self, op: Op) -> bool:
+        """Whether the threads have left this operation: a branch ends where its region does."""
+        return self.where is op or (op.kind is control.if_ and any(self.where is region for region in op.regions))
 
 
 class Side:
     """Some threads of a task, what they run, and what they wait for. `env`: values of their own (None: the task's)."""
 
-    __slots__ = ("_active", "_decided", "_env", "_run", "_task", "ended", "results", "wait")
+    __slots__ = ("_active", "_decided", "_env", "_run", "_task", "ended", "parted", "results", "wait")
 
-    def __init__(self, task: Any, run: Run, mask: Array, env: dict[Value, Data] | None = None) -> None:
+    def __init__(self, task: Any, run: Run, mask: Array | None, env: dict[Value, Data] | None = None) -> None:
         self._task, self._run = task, run
         # What differs between the sides of the task's state: its active threads, the reads that have decided its way, values.
         self._active = task.under(mask)
@@ -28,6 +47,8 @@ class Side:
         self._env = env
         self.ended = False
         self.wait: Wait | None = None
+        # Which of its threads have come to the end of what it runs, while the others wait.
+        self.parted: Parted | None = None
         self.results: tuple[Data, ...] = ()
 
     def able(self) -> bool:
@@ -42,12 +63,18 @@ class Side:
         if self._env is not None:
             task.env = self._env
         try:
-            self.wait = next(self._run)
+            wait = next(self._run)
+            self.parted = wait if isinstance(wait, Parted) else None
+            self.wait = wait.inner if isinstance(wait, Parted) else wait
         except StopIteration as end:
-            self.ended, self.wait, self.results = True, None, end.value
+            self.ended, self.wait, self.parted, self.results = True, None, None, end.value
         finally:
             self._active, self._decided = task.active, learned.active
             task.active, learned.active, task.env = before
+
+    def adopt(self) -> None:
+        """The task goes on as this side, which has ended."""
+        self._task.active, self._task.clock.learned.active = self._active, self._decided
 
 
 def run_sides(sides: Sequence[Side], loc: Loc | None) -> Run:

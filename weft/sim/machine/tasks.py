@@ -29,6 +29,7 @@ from weft.sim.machine.data import Array, Data, Mark, where_marked
 from weft.sim.machine.hardware import own_part_of, part_of
 from weft.sim.machine.machine import Machine
 from weft.sim.machine.naming import Naming
+from weft.sim.machine.parting import behind, running
 from weft.sim.machine.pending import Response
 from weft.sim.machine.wait import Polled, Run, Wait
 from weft.sim.memory.clocks import Clock, Released
@@ -536,12 +537,21 @@ def execute(task: Task, region: Region, args: Sequence[Data]) -> Run:
     task.machine.report.operations += len(code.steps)
     op = code.end.op
     try:
-        for step in code.steps:
+        steps = iter(code.steps)
+        for step in steps:
             op = step.op
             out: Any = step.rule(task, op, *[None if v is None else env[v] for v in step.operands])
-            if step.suspends:
-                running: Run = out
-                env.update(zip(step.results, (yield from running), strict=True))
+            if step.parts:
+                values, rest = yield from running(task, region, op, out, execute)
+                env.update(zip(step.results, values, strict=True))
+                tail = behind(region, op)
+                if rest is not None and tail is not None:
+                    env.update(zip(tail.terminator.uses, rest, strict=True))
+                    for _ in tail.ops[:-1]:
+                        next(steps)
+            elif step.suspends:
+                run: Run = out
+                env.update(zip(step.results, (yield from run), strict=True))
             elif step.single is not None:
                 env[step.single] = out
             elif step.results:

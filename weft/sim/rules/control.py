@@ -19,7 +19,8 @@ from weft.ops import control
 from weft.sim.machine import late
 from weft.sim.machine.code import captured
 from weft.sim.machine.data import Array, Data, chosen
-from weft.sim.machine.sides import Side, run_sides
+from weft.sim.machine.parting import parted
+from weft.sim.machine.sides import Parted, Side, Values, run_sides
 from weft.sim.machine.spin import deciding
 from weft.sim.machine.tasks import Meeting, Task, execute
 from weft.sim.machine.wait import MemoryWait, Run, Wait
@@ -140,8 +141,21 @@ def _branch(task: Task, op: Op, condition: Data, way: bool | None) -> Run:
         return (yield from execute(task, then if way else orelse, ()))
     regions = (then, condition.array), (orelse, ~condition.array)
     sides = [Side(task, execute(task, region, ()), mask) for region, mask in regions]
-    yield from run_sides(sides, op.loc)
+    around = task.active
+    for wait in run_sides(sides, op.loc):
+        over = [_over(side, mask, around) for side, (_, mask) in zip(sides, regions, strict=True)]
+        (one, results), *others = [each for each in over if each is not None] or [(None, ())]
+        for left, values in others:
+            one, results = one | left, merged(left, values, results)
+        yield wait if one is None else Parted(wait, op, one, results, around)
     return merged(condition.array, sides[0].results, sides[1].results)
+
+
+def _over(side: Side, mask: Array, around: Array | None) -> tuple[Array, Values] | None:
+    """The threads of a side of a branch that have come to its end, and their values."""
+    if side.ended:
+        return _both(mask, around), side.results
+    return None if side.parted is None else (side.parted.left, side.parted.results)
 
 
 @rule(control.trips)
@@ -195,8 +209,10 @@ def _divergent_for(task: Task, op: Op, count: Array, counter: Array, step: Array
         if not np.any(task.under(running)):
             return state
         if np.any(task.under(~running)):
+            around = task.active
             with task.only(running):
-                after = yield from execute(task, op.regions[0], (Data(counter), *state))
+                body = execute(task, op.regions[0], (Data(counter), *state))
+                after = yield from parted(body, op, _both(~running, around), state, around)
             state = merged(running, after, state)
         else:
             # Nothing to merge, which an accumulator in flight does not allow.
@@ -254,8 +270,8 @@ def _polling(task: Task, op: Op, stuck: bool) -> Wait:
 
 
 class Bound:
-    """The limit on the iterations of a `while`. A loop that reaches it may be correct on a GPU: here the threads of a partition
-    run in lockstep, so a thread cannot wait in a loop for what another thread does after that loop."""
+    """The limit on the iterations of a `while`. A loop that reaches it may be correct on a GPU: here threads run in
+    step, and those that have left a loop go on only while all others wait (`weft.sim.machine.parting`)."""
 
     __slots__ = ("_iterations", "_most", "_op", "_task")
 
@@ -273,16 +289,17 @@ class Bound:
 def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], bound: Bound) -> Run:
     """Iterate for the threads whose condition is True. Each thread's results are the values at its own last condition."""
     condition, body = op.regions
-    results = tuple(passed)
-    running = task.under(going)
+    results, around = tuple(passed), task.active
+    running = _both(going, around)
     since: int | None = None
     while np.any(running):
         bound.count()
         before, kept = passed, running
         reads, writes = task.reads, task.machine.heap.writes
+        left = _both(~running, around)
         with task.only(running):
-            state = yield from execute(task, body, passed)
-            again, *passed = yield from execute(task, condition, state)
+            state = yield from parted(execute(task, body, passed), op, left, results, around)
+            again, *passed = yield from parted(execute(task, condition, state), op, left, results, around)
             task.demand(condition.terminator, again, "a loop condition")
         results = merged(running, passed, results)
         running = running & again.array
@@ -290,9 +307,15 @@ def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], b
             # If the same threads continue with the same values, further iterations repeat until memory changes.
             same = all(_same(a, b) for a, b in zip(before, passed, strict=True))
             since = task.machine.started if since is None else since
-            yield _polling(task, op, stuck=same and bool(np.all(running == kept)))
+            wait = _polling(task, op, stuck=same and bool(np.all(running == kept)))
+            yield Parted(wait, op, _both(~running, around), results, around)
     late.advise(task, op, since)
     return results
+
+
+def _both(mask: Array, around: Array | None) -> Array:
+    """The threads of a mask among those that are active around an operation."""
+    return mask if around is None else mask & around
 
 
 def meet(task: Task, op: Op, number: int, warps: int, what: str) -> Run:
