@@ -113,7 +113,7 @@ def owners(op: Op) -> Owners | None:
     tile, memory = held.type, handle.type
     if not isinstance(tile, TileType) or not isinstance(memory, SharedType | TensorType) or tile.linear is None:
         return None
-    if memory.shape != memory.alloc_shape or tile.linear.in_size("block") > 1:
+    if memory.shape != memory.alloc_shape:
         return None
     side = store_side(columns(tile.linear))
     if side.lane_mask or side.warp_mask:

@@ -25,10 +25,10 @@ class Labels:
 
 
 @jit
-def labels_of(rows, logits, labels, row, stride, ignored):
+def labels_of(rows, label, logits, row, stride, ignored):
     """A class out of range is reported by the simulator and debug builds, and its loss is NaN."""
-    label = rows.load_numbers(labels, row).to(gl.int64)
-    counts = label != ignored
+    label = label.to(gl.int64)
+    counts = (label != ignored) & (row < rows.count)
     inside = (label >= 0) & (label < rows.cols)
     gl.device_assert(inside | ~counts, "cross_entropy: a class index is negative or not below the number of columns")
     line = gl.arange(0, rows.plan.lines, gl.SliceLayout(1, rows.plan.layout)).to(gl.int64)
@@ -131,20 +131,29 @@ def cross_entropy_rows(
 
     FITS: the program or cluster holds its rows as a whole; otherwise a row is read in chunks, the last one short if TAIL."""
     rows = Rows.make(count, cols, plan)
-    ahead = rows.buffer(logits)
-    rows.fetch(ahead, logits, rows.first(), stride)
-    rows.commit()
+    xs = rows.stream(logits, stride)
+    rows.begin((xs,))
     rows.ready()
-    turn = 0
+    turn, slot = 0, 0
+    if plan.ahead:
+        label = rows.later_numbers(labels, rows.first(), 0)
+        coming = labels_of(rows, label, logits, rows.first(), stride, ignored)
+        label = rows.later_numbers(labels, rows.first(), 1)
     for row in range(rows.first(), count, rows.step()):
-        found = labels_of(rows, logits, labels, row, stride, ignored)
+        if plan.ahead:
+            found = coming
+        else:
+            found = labels_of(rows, rows.load_numbers(labels, row), logits, row, stride, ignored)
         if grad is not None:
             factor = rows.number(factors, row, SCALED)
         if FITS:
             rows.arrived()
-            x = rows.take(ahead, logits, row, stride, float("-inf")).to(gl.float32)
-            rows.fetch(ahead, logits, row + rows.step(), stride)
-            rows.commit()
+            x = rows.take(xs, slot, row, float("-inf")).to(gl.float32)
+            slot = rows.refill((xs,), slot, row)
+            if plan.ahead:
+                # What the next rows need is on its way while these are computed: the label, then the logit that it names.
+                coming = labels_of(rows, label, logits, row + rows.step(), stride, ignored)
+                label = rows.later_numbers(labels, row, 2)
             peak, e, part = powers(x)
             level = gl.sum(gl.where(x == float("-inf"), 0.0, x), axis=1) if SMOOTH else part
             top, total = peak, part

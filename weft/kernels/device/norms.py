@@ -58,24 +58,17 @@ def normalise(
     With `scales`, a row of `out` is divided by its scale, which makes its largest magnitude LARGEST. `means` and `rstds`
     receive what the backward pass needs."""
     rows = Rows.make(count, cols, plan)
-    ahead_x = rows.buffer(x)
-    ahead_residual = rows.buffer(residual) if residual is not None else None
-    row = rows.first()
-    rows.fetch(ahead_x, x, row, x_stride)
-    if residual is not None:
-        rows.fetch(ahead_residual, residual, row, residual_stride)
-    rows.commit()
+    xs = rows.stream(x, x_stride)
+    streams = (xs, rows.stream(residual, residual_stride)) if residual is not None else (xs,)
+    rows.begin(streams)
     rows.ready()
-    turn = 0
+    turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        h = rows.take(ahead_x, x, row, x_stride).to(gl.float32)
+        h = rows.take(xs, slot, row).to(gl.float32)
         if residual is not None:
-            h += rows.take(ahead_residual, residual, row, residual_stride).to(gl.float32)
-        rows.fetch(ahead_x, x, row + rows.step(), x_stride)
-        if residual is not None:
-            rows.fetch(ahead_residual, residual, row + rows.step(), residual_stride)
-        rows.commit()
+            h += rows.take(streams[1], slot, row).to(gl.float32)
+        slot = rows.refill(streams, slot, row)
         if total is not None:
             # What is normalised is what a reader of `total` sees.
             rows.store(total, row, total_stride, h)
@@ -127,29 +120,25 @@ def normalise_backward(
     its rows."""
     CENTRED: gl.constexpr = means is not None
     rows = Rows.make(count, cols, plan)
-    ahead_grad, ahead_x = rows.buffer(grad), rows.buffer(x)
-    row = rows.first()
-    rows.fetch(ahead_grad, grad, row, grad_stride)
-    rows.fetch(ahead_x, x, row, x_stride)
+    grads, xs = rows.stream(grad, grad_stride), rows.stream(x, x_stride)
     if weight is not None:
+        # Copied with the first rows.
         weights = rows.vector(weight)
-    rows.commit()
+    rows.begin((grads, xs))
     if weight_sums is not None:
         weight_sum = gl.zeros([plan.lines, plan.part], gl.float32, plan.layout)
     if bias_sums is not None:
         bias_sum = gl.zeros([plan.lines, plan.part], gl.float32, plan.layout)
     rows.ready()
-    turn = 0
+    turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rstd = rows.load_numbers(rstds, row)
         if CENTRED:
             mean = rows.load_numbers(means, row)
         rows.arrived()
-        g = rows.take(ahead_grad, grad, row, grad_stride).to(gl.float32)
-        h = rows.take(ahead_x, x, row, x_stride).to(gl.float32)
-        rows.fetch(ahead_grad, grad, row + rows.step(), grad_stride)
-        rows.fetch(ahead_x, x, row + rows.step(), x_stride)
-        rows.commit()
+        g = rows.take(grads, slot, row).to(gl.float32)
+        h = rows.take(xs, slot, row).to(gl.float32)
+        slot = rows.refill((grads, xs), slot, row)
         if CENTRED:
             h = h - mean[:, None]
         normal = h * rstd[:, None]

@@ -16,6 +16,15 @@ from weft.language.nvidia.hopper import async_store, cluster, mbarrier
 
 
 @gl.aggregate
+class Stream:
+    """The rows of an array, and shared memory for those that are copied ahead."""
+
+    base: gl.tensor
+    stride: gl.tensor
+    buffer: gl.shared_memory_descriptor | None
+
+
+@gl.aggregate
 class Rows:
     """The rows of a program: `line` [lines, 1] and `column` [.., part] are the places of its tile."""
 
@@ -91,17 +100,17 @@ class Rows:
         """The elements of rows that begin at `row`, and `other` where there are none."""
         mask = self.inside(row)
         if mask is None:
-            return gl.load(self.place(base, row, stride))
-        return gl.load(self.place(base, row, stride), mask=mask, other=other)
+            return gl.load(self.place(base, row, stride), cache_modifier=self.plan.load_cache)
+        return gl.load(self.place(base, row, stride), mask=mask, other=other, cache_modifier=self.plan.load_cache)
 
     @jit
     def store(self, base, row, stride, x):
         """Store rows that begin at `row`, in the type of the array."""
         mask = self.inside(row)
         if mask is None:
-            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty))
+            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty), cache_modifier=self.plan.store_cache)
         else:
-            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty), mask=mask)
+            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty), mask=mask, cache_modifier=self.plan.store_cache)
 
     @jit
     def load_shared(self, base):
@@ -116,7 +125,7 @@ class Rows:
         copied by the same group, so that it takes no registers."""
         if not self.plan.ahead:
             return self.load_shared(base)
-        buffer = self.buffer(base)
+        buffer = gl.allocate_shared_memory(base.dtype.element_ty, [self.plan.lines, self.plan.part], self.plan.held)
         if self.plan.whole:
             async_copy.async_copy_global_to_shared(buffer, base + self.spread())
         else:
@@ -157,6 +166,14 @@ class Rows:
         return gl.load(base + row + at, mask=row + at < self.count, other=0)
 
     @jit
+    def later_numbers(self, base, row, steps: gl.constexpr):
+        """A number of each row from a vector, for the rows that the program has `steps` steps after `row`; 0 if it has none."""
+        row += steps * self.step()
+        at = gl.arange(0, self.plan.lines, gl.SliceLayout(1, self.plan.layout))
+        at = row + (at * 0 if self.plan.blocks > 1 else at)
+        return gl.load(base + at, mask=at < self.count, other=0)
+
+    @jit
     def number(self, value, row, EACH: gl.constexpr):
         """A float32 number of each row: from a vector if EACH, else the same for all."""
         if EACH:
@@ -166,30 +183,43 @@ class Rows:
     # Rows that are copied to shared memory ahead
 
     @jit
+    def stream(self, base, stride):
+        """The rows of an array, with shared memory for as many as are copied ahead."""
+        return Stream(base, stride, self.buffer(base))
+
+    @jit
     def buffer(self, base):
-        """Shared memory for the next rows of an array; None if they are not copied ahead."""
+        """Shared memory for rows that are copied ahead; None if none are."""
         if not self.plan.ahead:
             return None
-        return gl.allocate_shared_memory(base.dtype.element_ty, [self.plan.lines, self.plan.part], self.plan.held)
+        shape: gl.constexpr = (self.plan.ahead, self.plan.lines, self.plan.part)
+        return gl.allocate_shared_memory(base.dtype.element_ty, shape, self.plan.held)
 
     @jit
-    def fetch(self, buffer, base, row, stride):
-        """Start to copy rows that begin at `row`, if they are copied ahead and there are any."""
-        if not self.plan.ahead:
-            return
+    def begin(self, streams):
+        """Start to copy the program's first rows."""
+        for i in gl.static_range(self.plan.ahead):
+            self.fetch(streams, i, self.first() + i * self.step())
+
+    @jit
+    def fetch(self, streams, slot, row):
+        """Start to copy rows that begin at `row`, if there are any, and close the group of copies."""
         if row < self.count:
             mask = self.inside(row)
-            if mask is None:
-                async_copy.async_copy_global_to_shared(buffer, self.place(base, row, stride))
-            else:
-                async_copy.async_copy_global_to_shared(buffer, self.place(base, row, stride), mask=mask)
+            for i in gl.static_range(len(streams)):
+                buffer, addresses = streams[i].buffer.index(slot), self.place(streams[i].base, row, streams[i].stride)
+                if mask is None:
+                    async_copy.async_copy_global_to_shared(buffer, addresses)
+                else:
+                    async_copy.async_copy_global_to_shared(buffer, addresses, mask=mask)
+        async_copy.commit_group()
 
     @jit
-    def take(self, buffer, base, row, stride, other: gl.constexpr = 0.0):
-        """The rows that begin at `row`, copied ahead or loaded, and `other` where there are no elements."""
+    def take(self, stream, slot, row, other: gl.constexpr = 0.0):
+        """The rows that begin at `row`, copied ahead to a slot or loaded, and `other` where there are no elements."""
         if not self.plan.ahead:
-            return self.load(base, row, stride, other)
-        x = buffer.load(self.plan.layout)
+            return self.load(stream.base, row, stream.stride, other)
+        x = stream.buffer.index(slot).load(self.plan.layout)
         # Copies fill up with zeros.
         if self.plan.whole or other == 0:
             return x
@@ -197,15 +227,19 @@ class Rows:
 
     @jit
     def arrived(self):
-        """Wait for the copies ahead."""
+        """Wait for the next rows that are copied ahead."""
         if self.plan.ahead:
-            async_copy.wait_group(0)
+            async_copy.wait_group(self.plan.ahead - 1)
 
     @jit
-    def commit(self):
-        """Close the group of copies ahead."""
-        if self.plan.ahead:
-            async_copy.commit_group()
+    def refill(self, streams, slot, row):
+        """Start to copy rows into a slot whose rows, which begin at `row`, have been taken. Returns the next slot."""
+        if not self.plan.ahead:
+            return slot
+        self.fetch(streams, slot, row + self.plan.ahead * self.step())
+        if self.plan.ahead == 1:
+            return slot
+        return gl.where(slot + 1 == self.plan.ahead, 0, slot + 1)
 
     # Numbers of a row
 

@@ -44,16 +44,14 @@ def softmax_rows(
 ) -> None:  # fmt: skip
     """`dst` = softmax of the rows of `src`, or its logarithm."""
     rows = Rows.make(count, cols, plan)
-    ahead = rows.buffer(src)
-    rows.fetch(ahead, src, rows.first(), src_stride)
-    rows.commit()
+    xs = rows.stream(src, src_stride)
+    rows.begin((xs,))
     rows.ready()
-    turn = 0
+    turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        x = rows.take(ahead, src, row, src_stride, float("-inf")).to(gl.float32)
-        rows.fetch(ahead, src, row + rows.step(), src_stride)
-        rows.commit()
+        x = rows.take(xs, slot, row, float("-inf")).to(gl.float32)
+        slot = rows.refill((xs,), slot, row)
         peak, e, total = powers(x)
         top, whole = combined(rows, peak, total, turn)
         turn = turn + 1
@@ -73,19 +71,15 @@ def softmax_backward_rows(
 ) -> None:  # fmt: skip
     """`dst` = the gradient of what `y` is the softmax of, or the logarithm of one."""
     rows = Rows.make(count, cols, plan)
-    ahead_grad, ahead_y = rows.buffer(grad), rows.buffer(y)
-    rows.fetch(ahead_grad, grad, rows.first(), grad_stride)
-    rows.fetch(ahead_y, y, rows.first(), y_stride)
-    rows.commit()
+    grads, ys = rows.stream(grad, grad_stride), rows.stream(y, y_stride)
+    rows.begin((grads, ys))
     rows.ready()
-    turn = 0
+    turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        g = rows.take(ahead_grad, grad, row, grad_stride).to(gl.float32)
-        p = rows.take(ahead_y, y, row, y_stride).to(gl.float32)
-        rows.fetch(ahead_grad, grad, row + rows.step(), grad_stride)
-        rows.fetch(ahead_y, y, row + rows.step(), y_stride)
-        rows.commit()
+        g = rows.take(grads, slot, row).to(gl.float32)
+        p = rows.take(ys, slot, row).to(gl.float32)
+        slot = rows.refill((grads, ys), slot, row)
         if LOG:
             x = g - gl.exp2(p * LOG2E) * rows.sum(g, turn)[:, None]
         else:

@@ -29,9 +29,10 @@ def persistent(
     compiled for these arguments from others of the plan."""
     if config.programs:
         return min(config.programs, groups_of(plan, rows))
-    found = _resident.get((plan, device, key))
+    key = plan, device, options["maxnreg"], key
+    found = _resident.get(key)
     if found is None:
-        found = _resident[plan, device, key] = _count(kernel, given, options, device)
+        found = _resident[key] = _count(kernel, given, options, device)
     return min(found, groups_of(plan, rows))
 
 

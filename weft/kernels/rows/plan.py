@@ -40,11 +40,13 @@ class RowConfig:
     num_warps: int = USUAL_WARPS
     each: int = EACH
     programs: int = 0
-    ahead: bool | None = None
+    ahead: int | None = None
+    load_cache: str = ""
+    store_cache: str = ""
 
-    def copies(self, usual: bool, nbytes: int) -> bool:
-        """Whether rows are copied ahead, in accesses of `nbytes`."""
-        return (usual if self.ahead is None else self.ahead) and nbytes >= LEAST_COPY
+    def copies(self, usual: int, nbytes: int) -> int:
+        """How many rows are copied ahead, in accesses of `nbytes`."""
+        return int(usual if self.ahead is None else self.ahead) if nbytes >= LEAST_COPY else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,11 @@ class RowPlan:
     vec: int
     whole: bool
     even: bool
-    ahead: bool
+    ahead: int
     numbers: int
     down: tuple[int, int]
+    load_cache: str = ""
+    store_cache: str = ""
 
     @property
     def layout(self) -> Any:
@@ -119,7 +123,7 @@ def chosen_rows(cols: int, usual: int = USUAL_PART) -> RowConfig:
 
 @cache
 def plan_of(
-    config: RowConfig, rows: int, cols: int, vec: int, *, ahead: bool = False, numbers: int = 1, most: int = 1 << 30
+    config: RowConfig, rows: int, cols: int, vec: int, *, ahead: int = 0, numbers: int = 1, most: int = 1 << 30
 ) -> RowPlan:
     """The plan for `rows` rows of `cols` columns, `vec` elements an access; at most `most` elements of a block are held."""
     blocks, warps = config.num_ctas, config.num_warps
@@ -135,7 +139,7 @@ def plan_of(
     lines = blocks if blocks > 1 else down[0] * down[1] * max(config.each // held, 1)
     lines = lines if blocks > 1 else min(lines, max(power_of_two(rows), down[0] * down[1]))
     even = blocks > 1 or rows % lines == 0
-    return RowPlan(blocks, warps, lines, part, vec, part * blocks == cols, even, ahead, numbers, down)
+    return RowPlan(blocks, warps, lines, part, vec, part * blocks == cols, even, ahead, numbers, down, config.load_cache, config.store_cache)
 
 
 def power_of_two(number: int) -> int:
