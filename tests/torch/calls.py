@@ -123,6 +123,26 @@ def layer_norm(torch: ModuleType) -> Call:
     return Call((torch.randn(5, 33), torch.randn(33), torch.randn(33)), {}, reference)
 
 
+def rms_norm_quantized(torch: ModuleType) -> Call:
+    def reference(x, weight, residual, eps, out_dtype):
+        h = x + residual
+        y = torch.nn.functional.rms_norm(h, h.shape[-1:], weight, eps)
+        scales = y.abs().amax(-1) / 127
+        return (y / scales[..., None]).round().to(out_dtype), scales, h
+
+    x, weight, residual = torch.randn(2, 3, 40), torch.randn(40), torch.randn(2, 3, 40)
+    return Call((x, weight, residual, 1e-6), {"out_dtype": torch.int8}, reference, rows=(0, 2))
+
+
+def layer_norm_quantized(torch: ModuleType) -> Call:
+    def reference(x, weight, bias, out_dtype):
+        y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
+        scales = y.abs().amax(-1) / 127
+        return (y / scales[..., None]).round().to(out_dtype), scales, x.new_empty(0)
+
+    return Call((torch.randn(5, 33), torch.randn(33), torch.randn(33)), {"out_dtype": torch.int8}, reference)
+
+
 def attention(torch: ModuleType) -> Call:
     q, k, v = torch.randn(3, 2, 9, 2, 64).half().transpose(2, 3)
     return Call((q, k, v), {"causal": True}, sdpa(torch), tolerance=3e-3, rows=(0, 1, 2))
@@ -179,8 +199,12 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::rms_factors": rms_factors,
     "weft::rms_norm": rms_norm,
     "weft::layer_norm": layer_norm,
+    "weft::rms_norm_quantized": rms_norm_quantized,
+    "weft::layer_norm_quantized": layer_norm_quantized,
 }
-NO_GRADIENT = frozenset({"weft::rms_factors", "weft::decode_attention"})
+NO_GRADIENT = frozenset(
+    {"weft::rms_factors", "weft::decode_attention", "weft::rms_norm_quantized", "weft::layer_norm_quantized"}
+)
 """Operators that return tensors and have no backward function."""
 INTEGERS = "gives integers, which have no gradients: in test_integers.py"
 OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to run"

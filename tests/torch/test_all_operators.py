@@ -78,7 +78,8 @@ def test_one_graph_with_its_backward(torch, name, call):
 
 @each(NO_GRADIENT)
 def test_no_gradient(torch, name, call):
-    result = values(torch, weft.torch.OPERATORS[name](*call.wanting(), **call.keywords))[0]
+    results = values(torch, weft.torch.OPERATORS[name](*call.wanting(), **call.keywords))
+    result = next(x for x in results if x.is_floating_point())
     with pytest.raises(weft.errors.LaunchError, match=f"{name} has no backward function"):
         result.sum().backward()
 

@@ -6,10 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft import kernels
-from weft.torch.operators import operator
+from weft.kernels.rows.operands import LARGEST, parameter
+from weft.runtime.dtypes import dtype_name
+from weft.torch.operators import Operator, operator
 from weft.torch.shapes import over_leading
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -78,26 +81,6 @@ def _(
     return x.new_empty(x.shape), x.new_empty(0) if weight is None else weight.new_empty(weight.shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, residual, _ = inputs
-    _, total, rstd = output
-    ctx.save_for_backward(x if residual is None else total, weight, rstd)
-    ctx.types = x.dtype, None if residual is None else residual.dtype
-    ctx.mark_non_differentiable(rstd, *(() if residual is not None else (total,)))
-
-
-def _backward(ctx: Any, grad: Tensor, above: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
-    h, weight, rstd = ctx.saved_tensors
-    kind, of_residual = ctx.types
-    added = above.contiguous() if of_residual is not None and above is not None else None
-    dh, dweight = rms_norm_backward(grad.contiguous(), h, weight, rstd, added)
-    return dh.to(kind), None if weight is None else dweight, None if of_residual is None else dh.clone(), None
-
-
-_rms_norm.register_autograd(_backward, setup_context=_keep)
-_rms_norm.register_vmap(over_leading(_rms_norm, 0, 2))
-
-
 @operator("weft::layer_norm")
 def _layer_norm(
     x: Tensor,
@@ -154,30 +137,81 @@ def _(
     return x.new_empty(x.shape), dweight, like.new_empty(x.shape[-1]) if bias else x.new_empty(0)
 
 
-def _keep_layer(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, bias, residual, _ = inputs
-    _, total, mean, rstd = output
-    ctx.save_for_backward(x if residual is None else total, weight, mean, rstd)
-    ctx.types = x.dtype, None if residual is None else residual.dtype, None if bias is None else bias.dtype
-    ctx.mark_non_differentiable(mean, rstd, *(() if residual is not None else (total,)))
+@operator("weft::rms_norm_quantized")
+def rms_norm_quantized(
+    x: Tensor, weight: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-6, *, out_dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`rms_norm` with an output of float8_e4m3fn, float8_e5m2 or int8: `out`, `scales` (float32, one for each row: `out` times
+    its scale is the norm), and `total` (without elements if there is no residual). It has no gradient."""
+    _check_quantized("rms_norm_quantized", out_dtype)
+    done = kernels.rms_norm(x, weight, residual=residual, eps=eps, out_dtype=out_dtype)
+    return done.out, done.scales, x.new_empty(0) if residual is None else done.total
 
 
-def _backward_layer(ctx: Any, grad: Tensor, above: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    h, weight, mean, rstd = ctx.saved_tensors
-    kind, of_residual, of_bias = ctx.types
-    added = above.contiguous() if of_residual is not None and above is not None else None
-    dh, dweight, dbias = layer_norm_backward(grad.contiguous(), h, weight, mean, rstd, of_bias is not None, added)
-    return (
-        dh.to(kind),
-        None if weight is None else dweight,
-        None if of_bias is None else dbias.to(of_bias),
-        None if of_residual is None else dh.clone(),
-        None,
-    )
+@rms_norm_quantized.register_fake
+def _(
+    x: Tensor, weight: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-6, *, out_dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape, dtype=out_dtype), _statistics(x), _total(x, residual)
 
 
-_layer_norm.register_autograd(_backward_layer, setup_context=_keep_layer)
-_layer_norm.register_vmap(over_leading(_layer_norm, 0, 3))
+@operator("weft::layer_norm_quantized")
+def layer_norm_quantized(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-5, *,
+    out_dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """`layer_norm` with an output of 8 bits: results as of `rms_norm_quantized`. It has no gradient."""
+    _check_quantized("layer_norm_quantized", out_dtype)
+    done = kernels.layer_norm(x, weight, bias, residual=residual, eps=eps, out_dtype=out_dtype)
+    return done.out, done.scales, x.new_empty(0) if residual is None else done.total
+
+
+@layer_norm_quantized.register_fake
+def _(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-5, *,
+    out_dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return x.new_empty(x.shape, dtype=out_dtype), _statistics(x), _total(x, residual)
+
+
+def _check_quantized(op: str, out_dtype: torch.dtype) -> None:
+    """Raises LaunchError (kernels-rows-parameter) for a type without scales."""
+    if dtype_name(out_dtype) not in LARGEST:
+        raise parameter(op, "out_dtype", out_dtype, f"one of {', '.join(LARGEST)}")
+
+
+def _declare(norm: Operator[..., Any], gradient: Operator[..., Any], residual_at: int) -> None:
+    """Autograd and vmap of a norm. A bias, which only one of them has, stands before the residual; statistics come last."""
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        x, weight, *bias, residual, _ = inputs
+        _, total, *statistics = output
+        ctx.save_for_backward(x if residual is None else total, weight, *statistics)
+        ctx.types = [None if each is None else each.dtype for each in (x, residual, *bias)]
+        ctx.mark_non_differentiable(*statistics, *(() if residual is not None else (total,)))
+
+    def backward(ctx: Any, grad: Tensor, above: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        h, weight, *statistics = ctx.saved_tensors
+        kind, of_residual, *of_bias = ctx.types
+        added = above.contiguous() if of_residual is not None and above is not None else None
+        wanted = [each is not None for each in of_bias]
+        dh, dweight, *dbias = gradient(grad.contiguous(), h, weight, *statistics, *wanted, added)
+        return (
+            dh.to(kind),
+            None if weight is None else dweight,
+            *(None if each is None else found.to(each) for each, found in zip(of_bias, dbias, strict=True)),
+            None if of_residual is None else dh.clone(),
+            None,
+        )
+
+    norm.register_autograd(backward, setup_context=keep)
+    norm.register_vmap(over_leading(norm, 0, residual_at))
+
+
+_declare(_rms_norm, rms_norm_backward, 2)
+_declare(_layer_norm, layer_norm_backward, 3)
+rms_norm_quantized.register_vmap(over_leading(rms_norm_quantized, 0, 2))
+layer_norm_quantized.register_vmap(over_leading(layer_norm_quantized, 0, 3))
 
 
 def _total(x: Tensor, residual: Tensor | None) -> Tensor:

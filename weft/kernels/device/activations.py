@@ -41,13 +41,20 @@ def gelu(x):
 
 
 @jit
-def gelu_brief(x):
-    """The same by max(x, 0) - |x| q, where q = erfc(|x| / sqrt(2)) / 2 is 1 / (1 + p |x|) in a polynomial, times exp(-x^2 / 2):
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. The result is off by |x| 2^-22 at most."""
-    size = gl.minimum(gl.abs(x), LARGEST)
+def normal_tail(size):
+    """erfc(size / sqrt(2)) / 2 for size >= 0, and exp(-size^2 / 2): the former is the latter times a polynomial in
+    1 / (1 + p size), Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26, off by 2^-22 at most."""
     t = libdevice.fast_dividef(1.0, 1.0 + size * (0.3275911 * HALF_ROOT))
     q = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145))))
-    return gl.maximum(x, 0.0) - size * (q * libdevice.fast_exp2f(x * x * -LOG2E_HALF))
+    power = libdevice.fast_exp2f(size * size * -LOG2E_HALF)
+    return q * power, power
+
+
+@jit
+def gelu_brief(x):
+    """The same by max(x, 0) - |x| q, where q is the `normal_tail` of |x|: the result is off by |x| 2^-22 at most."""
+    size = gl.minimum(gl.abs(x), LARGEST)
+    return gl.maximum(x, 0.0) - size * normal_tail(size)[0]
 
 
 @jit

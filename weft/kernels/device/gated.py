@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device.activations import LARGEST, gelu, gelu_brief, normal_tail
 from weft.kernels.device.rows import Rows
 from weft.kernels.rows.plan import RowPlan
 
@@ -21,22 +22,26 @@ def sigmoid(x):
 
 
 @jit
-def activated(x, KIND: gl.constexpr):
-    """silu(x), gelu(x), or gelu by its formula with tanh."""
+def activated(x, KIND: gl.constexpr, BRIEF: gl.constexpr):
+    """silu(x), gelu(x), or gelu by its formula with tanh. BRIEF: for a result of 16 bits."""
     if KIND == "silu":
         return x * sigmoid(x)
     if KIND == "gelu":
-        return x * (0.5 + 0.5 * gl.erf(x * ROOT_HALF))
+        return gelu_brief(x) if BRIEF else gelu(x)
     # (1 + tanh(u)) / 2 is sigmoid(2 u).
     return x * sigmoid(2.0 * ROOT_2_PI * (x + CUBIC * x * x * x))
 
 
 @jit
-def slope(x, KIND: gl.constexpr):
+def slope(x, KIND: gl.constexpr, BRIEF: gl.constexpr):
     """The function of `activated`, and its derivative."""
     if KIND == "silu":
         s = sigmoid(x)
         return x * s, s * (1.0 + x * (1.0 - s))
+    if KIND == "gelu" and BRIEF:
+        tail, power = normal_tail(gl.minimum(gl.abs(x), LARGEST))
+        below = gl.where(x > 0, 1.0 - tail, tail)
+        return x * below, below + x * ((0.5 * ROOT_2_PI) * power)
     if KIND == "gelu":
         below = 0.5 + 0.5 * gl.erf(x * ROOT_HALF)
         # The density of the normal distribution is sqrt(2 / pi) / 2 * e^(-x^2 / 2).
@@ -57,7 +62,7 @@ def gate_rows(
     inside = (first + rows.column < rows.cols) & (rows.line < count - row)
     g = gl.load(rows.place(gate + first, row, gate_stride), mask=inside, other=0.0)
     u = gl.load(rows.place(up + first, row, up_stride), mask=inside, other=0.0)
-    y = activated(g.to(gl.float32), KIND) * u.to(gl.float32)
+    y = activated(g.to(gl.float32), KIND, out.dtype.element_ty.primitive_bitwidth == 16) * u.to(gl.float32)
     gl.store(rows.place(out + first, row, out_stride), y.to(out.dtype.element_ty), mask=inside)
 
 
@@ -77,7 +82,7 @@ def gate_backward_rows(
     g = gl.load(rows.place(gate + first, row, gate_stride), mask=inside, other=0.0)
     u = gl.load(rows.place(up + first, row, up_stride), mask=inside, other=0.0)
     d = d.to(gl.float32)
-    value, derivative = slope(g.to(gl.float32), KIND)
+    value, derivative = slope(g.to(gl.float32), KIND, gate_grad.dtype.element_ty.primitive_bitwidth == 16)
     gl.store(
         rows.place(gate_grad + first, row, gate_grad_stride),
         (d * u.to(gl.float32) * derivative).to(gate_grad.dtype.element_ty), mask=inside,

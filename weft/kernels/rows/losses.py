@@ -25,7 +25,7 @@ from weft.kernels.rows.plan import BACKWARD_REGISTERS, FORWARD_REGISTERS, RowCon
 from weft.plain import as_number, whole
 
 CHUNK = 4096
-"""Columns of a row that a block of four warps reads at a time, 32 of each thread."""
+"""Columns of a row that a program of `cross_entropy_backward` has, 32 of each thread."""
 
 
 def cross_entropy(
@@ -68,7 +68,7 @@ def cross_entropy(
     plan = plan_of(config, source.rows, source.cols, vec, numbers=4, most=_most(config, target))
     fits = plan.part * plan.blocks >= source.cols
     if not fits:
-        plan = plan_of(replace(config, num_ctas=1), source.rows, source.cols, vec, most=CHUNK * config.num_warps // 4)
+        plan = plan_of(replace(config, num_ctas=1), source.rows, source.cols, vec, most=_most(config, target))
     ahead = fits and config.copies(plan.blocks > 1, vec * source.itemsize)
     plan = replace(plan, ahead=ahead)
     given = (
@@ -126,7 +126,7 @@ def cross_entropy_backward(
 
 
 def _most(config: RowConfig, target: Lines | None) -> int:
-    """Columns of a block that are held in registers."""
+    """Columns of a block that are held in registers at a time."""
     each = config.each if target is None else max(config.each, 32)
     return power_of_two(32 * config.num_warps * each)
 
