@@ -138,14 +138,42 @@ def test_gradients_of_what_is_added(torch, operands):
     torch.testing.assert_close(got, want, atol=0.05, rtol=0.02)
 
 
-@pytest.mark.parametrize("keywords", [{"activation": "gelu"}, {"gated": True}, {"out_scale": 2.0}])
-def test_no_gradient_of_a_fused_activation(torch, operands, keywords):
+ACTIVATIONS = {
+    "relu": lambda torch, x: x.relu(),
+    "relu_squared": lambda torch, x: x.relu().square(),
+    "gelu": lambda torch, x: torch.nn.functional.gelu(x),
+    "gelu_tanh": lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": lambda torch, x: torch.nn.functional.silu(x),
+    "sigmoid": lambda torch, x: x.sigmoid(),
+    "tanh": lambda torch, x: x.tanh(),
+    None: lambda torch, x: x,
+}
+
+
+@pytest.mark.parametrize(
+    ("activation", "gated"), [*((name, False) for name in ACTIVATIONS if name), ("silu", True), (None, True)]
+)
+def test_gradients_of_a_fused_activation(torch, operands, activation, gated):
+    """Small numbers: their products as tf32 keep the sign of what a ReLU gets."""
+    a, b = ((x.float() / 4).requires_grad_() for x in operands)
+    scale, bias = torch.rand(17), torch.randn(24, requires_grad=True)
+    residual, weights = torch.randn(17, 1, requires_grad=True), torch.randn(17, 12 if gated else 24)
+    got = weft.torch.matmul(a, b, scale, None, bias, residual, activation=activation, gated=gated)
+    x = scale[:, None] * (a @ b) + bias
+    act = ACTIVATIONS[activation]
+    want = (act(torch, x[:, :12]) * x[:, 12:] if gated else act(torch, x)) + residual
+    torch.testing.assert_close(got, want, atol=0.02, rtol=0.02)
+    ours, theirs = (torch.autograd.grad((y * weights).sum(), (a, b, bias, residual)) for y in (got, want))
+    torch.testing.assert_close(ours, theirs, atol=0.05, rtol=0.02)
+
+
+def test_no_gradient_through_the_scale_of_an_output(torch, operands):
     a, b = operands
-    keywords = {k: torch.tensor([v]) if k == "out_scale" else v for k, v in keywords.items()}
-    with pytest.raises(weft.errors.LaunchError, match="has no gradient for a product with"):
-        weft.torch.matmul(a.requires_grad_(), b, **keywords)
+    scale = torch.tensor([2.0])
+    with pytest.raises(weft.errors.LaunchError, match="has no gradient for a product with out_scale"):
+        weft.torch.matmul(a.requires_grad_(), b, out_scale=scale)
     with torch.no_grad():
-        assert weft.torch.matmul(a, b, **keywords).shape[0] == 17
+        assert weft.torch.matmul(a, b, out_scale=scale).shape[0] == 17
 
 
 @pytest.mark.parametrize("shapes", [((3, 17, 40), (3, 40, 24)), ((2, 1, 17, 40), (3, 40, 24)), ((17, 40), (3, 40, 24))])

@@ -30,8 +30,8 @@ def matmul(
     """`weft.kernels.matmul` as an operator: scales are tensors, and b of a gated product is one matrix [K, 2 N].
 
     `a` and `b` may be batches, whose axes broadcast. Differentiable in `a` and `b` of float16, bfloat16 and float32, in `bias`
-    and in `residual`, without activation and `out_scale`: gradients of operands are products of the same kind. Under
-    `torch.autocast` both operands become its type, as for `torch.matmul`. A function of one's own (`epilogue`) needs an
+    and in `residual`, without `out_scale`: gradients of operands are products of the same kind. What an activation got is not
+    kept for its gradient, but computed again. Under `torch.autocast` both operands become its type, as for `torch.matmul`. A function of one's own (`epilogue`) needs an
     operator of one's own.
     """
     return kernels.matmul(
@@ -123,25 +123,27 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any]
     if dtype_name(a.dtype) not in _DIFFERENTIABLE:
         fix = "pass detached operands, or operands of float16, bfloat16 or float32"
         raise fail(errors.BACKWARD_ARGUMENT, name=matmul.name, what=f"operands of {dtype_name(a.dtype)}", fix=fix)
-    for name in ("activation", "gated"):
-        if keyword_only_inputs[name]:
-            what, fix = (
-                f"a product with {name}={keyword_only_inputs[name]!r}",
-                "apply the activation to the result instead",
-            )
-            raise fail(errors.BACKWARD_ARGUMENT, name=matmul.name, what=what, fix=fix)
     if out_scale is not None:
         fix = "divide the result by out_scale instead"
         raise fail(errors.BACKWARD_ARGUMENT, name=matmul.name, what="a product with out_scale", fix=fix)
-    ctx.save_for_backward(a, b, scale_a, scale_b)
+    activated = bool(keyword_only_inputs["activation"] or keyword_only_inputs["gated"])
+    ctx.save_for_backward(a, b, scale_a, scale_b, bias if activated else None)
+    ctx.activation, ctx.gated = keyword_only_inputs["activation"], keyword_only_inputs["gated"]
     # PyTorch leaves out arguments that are equal to their defaults, also in `ctx.needs_input_grad`.
     ctx.added = [(x.shape, x.dtype) if x is not None and x.requires_grad else None for x in (bias, residual)]
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """dA = G B^T and dB = A^T G, where G is the gradient times both scales in the type of the operands."""
-    a, b, scale_a, scale_b = ctx.saved_tensors
-    added = [None if form is None else grad.sum_to_size(form[0]).to(form[1]) for form in ctx.added]
+    a, b, scale_a, scale_b, bias = ctx.saved_tensors
+    of_bias, of_residual = ctx.added
+    above = grad
+    if ctx.activation or ctx.gated:
+        grad = _before(ctx.activation, ctx.gated, grad, matmul(a, b, scale_a, scale_b, bias))
+    added = [
+        None if form is None else each.sum_to_size(form[0]).to(form[1])
+        for form, each in ((of_bias, grad), (of_residual, above))
+    ]
     if scale_a is not None:
         grad = grad * (scale_a.reshape(-1, 1) if scale_a.numel() > 1 else scale_a.reshape(()))
     if scale_b is not None:
@@ -151,6 +153,38 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     left = matmul(grad, b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
     right = matmul(a.mT, grad).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
     return left, right, None, None, *added, None
+
+
+def _before(activation: str | None, gated: bool, grad: Tensor, x: Tensor) -> Tensor:
+    """The gradient of what an activation got, x, in float32."""
+    import torch
+
+    x, grad = x.float(), grad.float()
+    if not gated:
+        return _slopes(activation, x)[1] * grad
+    gate, up = x.chunk(2, -1)
+    value, slope = _slopes(activation, gate)
+    return torch.cat([grad * up * slope, grad * value], -1)
+
+
+def _slopes(activation: str | None, x: Tensor) -> tuple[Tensor, Tensor]:
+    """An activation, and its derivative."""
+    import torch
+
+    gelu, ones = torch.ops.aten.gelu_backward, torch.ones_like(x)
+    if activation is None:
+        return x, ones
+    if activation in ("gelu", "gelu_tanh"):
+        approximate = "tanh" if activation == "gelu_tanh" else "none"
+        return torch.nn.functional.gelu(x, approximate=approximate), gelu(ones, x, approximate=approximate)
+    if activation == "relu":
+        return x.relu(), (x > 0).to(x.dtype)
+    if activation == "relu_squared":
+        return x.relu().square(), 2 * x.relu()
+    if activation == "tanh":
+        return x.tanh(), 1 - x.tanh().square()
+    s = x.sigmoid()
+    return (s, s * (1 - s)) if activation == "sigmoid" else (x * s, s * (1 + x * (1 - s)))
 
 
 @matmul.register_vmap
