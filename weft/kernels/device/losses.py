@@ -16,11 +16,12 @@ from weft.kernels.rows.plan import RowPlan
 
 @gl.aggregate
 class Labels:
-    """The classes of rows, [lines] each: the class, whether the row counts, and the logit of the class, in a cluster as far as
-    the block has it."""
+    """The classes of rows, [lines] each: the class, whether the row counts, whether the class lies in the part of the row that
+    the block has, and its logit, 0 where it does not."""
 
     label: gl.tensor
     counts: gl.tensor
+    there: gl.tensor
     logit: gl.tensor
 
 
@@ -40,7 +41,7 @@ def labels_of(rows, label, logits, row, stride, ignored):
         there = counts & inside & (row + line < rows.count)
         at = row + line
     logit = gl.load(logits + at * stride + gl.where(there, label, 0), mask=there, other=0.0)
-    return Labels(label, counts, gl.where(inside | ~counts, logit.to(gl.float32), float("nan")))
+    return Labels(label, counts, there, gl.where(inside | ~counts, logit.to(gl.float32), float("nan")))
 
 
 @jit
@@ -53,11 +54,28 @@ def loss_of(rows, found, level, lse, smoothing, z, SMOOTH: gl.constexpr):
 
 
 @jit
-def gradient(rows, p, column, found, lse, factor, smoothing, z):
+def gradient(rows, p, column, label, counts, lse, factor, smoothing, z):
     """The gradient of losses times `factor`, for the probabilities of some columns."""
-    factor = gl.where(found.counts, factor, 0.0)
+    factor = gl.where(counts, factor, 0.0)
     y = p * (factor * (1.0 + 2.0 * z * lse))[:, None] - (factor * smoothing / rows.cols.to(gl.float32))[:, None]
-    return gl.where(column == found.label.to(gl.int32)[:, None], y - (factor * (1.0 - smoothing))[:, None], y)
+    return gl.where(column == label.to(gl.int32)[:, None], y - (factor * (1.0 - smoothing))[:, None], y)
+
+
+@jit
+def store_gradient(rows, grad, row, stride, e, share, found, lse, factor, smoothing, z, SMOOTH: gl.constexpr):
+    """Store the gradient of rows that are held as a whole: powers `e`, which times `share` are probabilities. The class's own
+    gradient is stored over what all columns have in common, which saves a comparison for each element."""
+    factor = gl.where(found.counts, factor, 0.0)
+    steep, level = factor * (1.0 + 2.0 * z * lse), factor * smoothing / rows.cols.to(gl.float32)
+    y = e * (share * steep)[:, None]
+    if SMOOTH:
+        y = y - level[:, None]
+    rows.store(grad, row, stride, y)
+    gl.barrier()
+    own = gl.exp2((found.logit - lse) * LOG2E) * steep - level - factor * (1.0 - smoothing)
+    line = gl.arange(0, rows.plan.lines, gl.SliceLayout(1, rows.plan.layout)).to(gl.int64)
+    at = line * 0 + row if rows.plan.blocks > 1 else line + row
+    gl.store(grad + at * stride + gl.where(found.there, found.label, 0), own.to(grad.dtype.element_ty), mask=found.there)
 
 
 @jit
@@ -148,7 +166,7 @@ def cross_entropy_rows(
             factor = rows.number(factors, row, SCALED)
         if FITS:
             rows.arrived()
-            x = rows.take(xs, slot, row, float("-inf")).to(gl.float32)
+            x = rows.take(xs, slot, row, float("-inf"))
             slot = rows.refill((xs,), slot, row)
             if plan.ahead:
                 # What the next rows need is on its way while these are computed: the label, then the logit that it names.
@@ -162,7 +180,7 @@ def cross_entropy_rows(
                 highest = gl.max(numbers[0], axis=0)
                 top = rows.lined(highest)
                 total = rows.lined(gl.sum(numbers[1] * gl.exp2((numbers[0] - highest) * LOG2E), axis=0))
-                found = Labels(found.label, found.counts, rows.lined(gl.sum(numbers[2], axis=0)))
+                found = Labels(found.label, found.counts, found.there, rows.lined(gl.sum(numbers[2], axis=0)))
                 level = rows.lined(gl.sum(numbers[3], axis=0))
             turn = turn + 1
         else:
@@ -175,8 +193,8 @@ def cross_entropy_rows(
             # All threads have the logit of the class before its place is written to.
             gl.barrier()
             if FITS:
-                p = e * (gl.exp2((peak - top) * LOG2E) / total)[:, None]
-                rows.store(grad, row, grad_stride, gradient(rows, p, rows.column, found, lse, factor, smoothing, z))
+                share = gl.exp2((peak - top) * LOG2E) / total
+                store_gradient(rows, grad, row, grad_stride, e, share, found, lse, factor, smoothing, z, SMOOTH)
             else:
                 target = grad + row.to(gl.int64) * gl.multiple_of(grad_stride, plan.vec)
                 stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL)
@@ -189,11 +207,13 @@ def stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL:
     whole = rows.cols // plan.part * plan.part
     for first in range(0, whole, plan.part):
         x = chunk(rows, base, first, False, 0.0).to(gl.float32)
-        y = gradient(rows, gl.exp2((x - lse[:, None]) * LOG2E), first + rows.column, found, lse, factor, smoothing, z)
+        p = gl.exp2((x - lse[:, None]) * LOG2E)
+        y = gradient(rows, p, first + rows.column, found.label, found.counts, lse, factor, smoothing, z)
         gl.store(target + first + rows.column, y.to(target.dtype.element_ty))
     if TAIL:
         x = chunk(rows, base, whole, True, 0.0).to(gl.float32)
-        y = gradient(rows, gl.exp2((x - lse[:, None]) * LOG2E), whole + rows.column, found, lse, factor, smoothing, z)
+        p = gl.exp2((x - lse[:, None]) * LOG2E)
+        y = gradient(rows, p, whole + rows.column, found.label, found.counts, lse, factor, smoothing, z)
         gl.store(target + whole + rows.column, y.to(target.dtype.element_ty), mask=whole + rows.column < rows.cols)
 
 
@@ -207,11 +227,11 @@ def cross_entropy_backward_rows(
     rows = Rows.make(count, cols, plan)
     row = rows.first()
     label = rows.load_numbers(labels, row).to(gl.int64)
-    found = Labels(label, label != ignored, rows.load_numbers(sums, row))
-    factor = rows.number(factors, row, SCALED)
+    lse, factor = rows.load_numbers(sums, row), rows.number(factors, row, SCALED)
     first = gl.program_id(1) * plan.part
     at = first + rows.column
     inside = (at < rows.cols) & (rows.line < count - row)
     x = gl.load(rows.place(logits + first, row, stride), mask=inside, other=0.0).to(gl.float32)
-    y = gradient(rows, gl.exp2((x - found.logit[:, None]) * LOG2E), at, found, found.logit, factor, smoothing, z)
+    p = gl.exp2((x - lse[:, None]) * LOG2E)
+    y = gradient(rows, p, at, label, label != ignored, lse, factor, smoothing, z)
     gl.store(rows.place(grad + first, row, grad_stride), y.to(grad.dtype.element_ty), mask=inside)

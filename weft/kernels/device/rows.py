@@ -216,10 +216,10 @@ class Rows:
 
     @jit
     def take(self, stream, slot, row, other: gl.constexpr = 0.0):
-        """The rows that begin at `row`, copied ahead to a slot or loaded, and `other` where there are no elements."""
+        """The rows that begin at `row` in float32, copied ahead to a slot or loaded, and `other` where there are no elements."""
         if not self.plan.ahead:
-            return self.load(stream.base, row, stream.stride, other)
-        x = stream.buffer.index(slot).load(self.plan.layout)
+            return self.load(stream.base, row, stream.stride, other).to(gl.float32)
+        x = stream.buffer.index(slot).load(self.plan.layout).to(gl.float32)
         # Copies fill up with zeros.
         if self.plan.whole or other == 0:
             return x

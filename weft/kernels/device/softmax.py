@@ -50,7 +50,7 @@ def softmax_rows(
     turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        x = rows.take(xs, slot, row, float("-inf")).to(gl.float32)
+        x = rows.take(xs, slot, row, float("-inf"))
         slot = rows.refill((xs,), slot, row)
         peak, e, total = powers(x)
         top, whole = combined(rows, peak, total, turn)
@@ -77,8 +77,8 @@ def softmax_backward_rows(
     turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        g = rows.take(grads, slot, row).to(gl.float32)
-        p = rows.take(ys, slot, row).to(gl.float32)
+        g = rows.take(grads, slot, row)
+        p = rows.take(ys, slot, row)
         slot = rows.refill((grads, ys), slot, row)
         if LOG:
             x = g - gl.exp2(p * LOG2E) * rows.sum(g, turn)[:, None]

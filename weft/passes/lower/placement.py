@@ -59,6 +59,15 @@ def leaders(linear: LinearLayout) -> Table:
 
 
 @cache
+def leaders_of_runs(linear: LinearLayout, runs: tuple[int, ...]) -> Table:
+    """For each register, the first register of the same thread in the same aligned run of elements; `runs`: their lengths along
+    each axis, powers of two. What the other bits of the thread's index add to a coordinate does not part a run."""
+    first: dict[Table, int] = {}
+    parts = (tuple(c // run for c, run in zip(each, runs, strict=True)) for each in register_coordinates(linear))
+    return tuple([first.setdefault(part, r) for r, part in enumerate(parts)])
+
+
+@cache
 def owned(linear: LinearLayout) -> Table:
     """The registers of an owning thread (see `Lowering.owns`) that together hold each element once."""
     free = linear.free_variables().get("register", 0)

@@ -7,12 +7,14 @@ arith.add %x, %y                              -->    one addition per register  
 
 from __future__ import annotations
 
+from weft.analysis.facts.congruence import power_of_two_part
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DType, RegsType, ScalarType, TileType, Type, float32, int32, wrap
 from weft.ops import arith, regs
+from weft.ops.check import linear_of
 from weft.ops.regs import Table
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Splat, bounded, sum_strides
-from weft.passes.lower.placement import splits, union
+from weft.passes.lower.placement import leaders_of_runs, splits, union
 from weft.passes.lower.state import Lowering, LowerRule
 
 
@@ -221,7 +223,10 @@ def cmp(lo: Lowering, op: Op) -> None:
     if a is None or b is None or pointers or (isinstance(lhs, Splat) and isinstance(rhs, Splat)):
         elementwise(lo, op)
         return
-    lo.define(op, Compare(op.attrs["predicate"], a, b))
+    # One comparison serves a run of elements for which it is known to be the same, as of columns with a multiple of 8.
+    linear, runs = linear_of(op.result), lo.facts()[op.result].constant
+    alike = leaders_of_runs(linear, tuple(map(power_of_two_part, runs)))
+    lo.define(op, Compare(op.attrs["predicate"], a, b).gathered(alike))
 
 
 def and_(lo: Lowering, op: Op) -> None:

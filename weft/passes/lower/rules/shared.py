@@ -28,7 +28,7 @@ from weft.layout.shared.vectors import VectorAccess
 from weft.ops import arith, cluster, regs, shared
 from weft.ops.check import linear_of
 from weft.ops.regs import Table
-from weft.passes.lower.blocks import owns_first
+from weft.passes.lower.blocks import owns_first, where
 from weft.passes.lower.cluster import active, spread
 from weft.passes.lower.exchange import broadcast_from_owner
 from weft.passes.lower.forms import Array, Origin
@@ -201,12 +201,15 @@ def _store_remote(lo: Lowering, op: Op, handle: Value, tile: Value, bar: Value |
     if bar is not None:
         check_sent(op, type_of(handle), plan.access)
     data, mask = lo.array(lo.form(tile)), active(lo, plan.access, plan.homes.block_bits)
-    for copy in plan.copies:
-        base, peer, each = _spots(lo, plan, copy)
-        lo.emit(
-            kind, view(lo, handle), base, peer, data, *signals, mask,
-            registers=plan.access.registers, vec=plan.access.vec, pads=plan.pads, **each,
-        )  # fmt: skip
+    # Of several stores by the same few threads the others skip all at once.
+    several = len(plan.copies) > 1
+    with where(lo, mask if several else None):
+        for copy in plan.copies:
+            base, peer, each = _spots(lo, plan, copy)
+            lo.emit(
+                kind, view(lo, handle), base, peer, data, *signals, None if several else mask,
+                registers=plan.access.registers, vec=plan.access.vec, pads=plan.pads, **each,
+            )  # fmt: skip
 
 
 def _homes(lo: Lowering, handle: Value) -> Homes:
