@@ -139,7 +139,12 @@ def _(
 
 @operator("weft::rms_norm_quantized")
 def rms_norm_quantized(
-    x: Tensor, weight: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-6, *, out_dtype: torch.dtype
+    x: Tensor,
+    weight: Tensor | None = None,
+    residual: Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    out_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`rms_norm` with an output of float8_e4m3fn, float8_e5m2 or int8: `out`, `scales` (float32, one for each row: `out` times
     its scale is the norm), and `total` (without elements if there is no residual). It has no gradient."""
@@ -150,7 +155,12 @@ def rms_norm_quantized(
 
 @rms_norm_quantized.register_fake
 def _(
-    x: Tensor, weight: Tensor | None = None, residual: Tensor | None = None, eps: float = 1e-6, *, out_dtype: torch.dtype
+    x: Tensor,
+    weight: Tensor | None = None,
+    residual: Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    out_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape, dtype=out_dtype), _statistics(x), _total(x, residual)
 

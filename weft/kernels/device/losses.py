@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rows import Rows
-from weft.kernels.device.softmax import LEAST, LN2, LOG2E, powers
+from weft.kernels.device.rows import Rows, each
+from weft.kernels.device.softmax import LEAST, LN2, LOG2E, combined, part_powers, share
 from weft.kernels.rows.plan import RowPlan
 
 
@@ -62,12 +62,12 @@ def gradient(rows, p, column, label, counts, lse, factor, smoothing, z):
 
 
 @jit
-def store_gradient(rows, grad, row, stride, e, share, found, lse, factor, smoothing, z, SMOOTH: gl.constexpr):
-    """Store the gradient of rows that are held as a whole: powers `e`, which times `share` are probabilities. The class's own
+def store_gradient(rows, grad, row, stride, e, part, found, lse, factor, smoothing, z, SMOOTH: gl.constexpr):
+    """Store the gradient of rows that are held as a whole: powers `e`, which times `part` are probabilities. The class's own
     gradient is stored over what all columns have in common, which saves a comparison for each element."""
     factor = gl.where(found.counts, factor, 0.0)
     steep, level = factor * (1.0 + 2.0 * z * lse), factor * smoothing / rows.cols.to(gl.float32)
-    y = e * (share * steep)[:, None]
+    y = rows.together(e * each(part * rows.for_warps(steep, part)))
     if SMOOTH:
         y = y - level[:, None]
     rows.store(grad, row, stride, y)
@@ -75,7 +75,9 @@ def store_gradient(rows, grad, row, stride, e, share, found, lse, factor, smooth
     own = gl.exp2((found.logit - lse) * LOG2E) * steep - level - factor * (1.0 - smoothing)
     line = gl.arange(0, rows.plan.lines, gl.SliceLayout(1, rows.plan.layout)).to(gl.int64)
     at = line * 0 + row if rows.plan.blocks > 1 else line + row
-    gl.store(grad + at * stride + gl.where(found.there, found.label, 0), own.to(grad.dtype.element_ty), mask=found.there)
+    gl.store(
+        grad + at * stride + gl.where(found.there, found.label, 0), own.to(grad.dtype.element_ty), mask=found.there
+    )
 
 
 @jit
@@ -172,16 +174,15 @@ def cross_entropy_rows(
                 # What the next rows need is on its way while these are computed: the label, then the logit that it names.
                 coming = labels_of(rows, label, logits, row + rows.step(), stride, ignored)
                 label = rows.later_numbers(labels, row, 2)
-            peak, e, part = powers(x)
-            level = gl.sum(gl.where(x == float("-inf"), 0.0, x), axis=1) if SMOOTH else part
-            top, total = peak, part
+            peak, e, sums_of_parts = part_powers(rows.parts(x))
+            level = rows.part_sums(rows.parts(gl.where(x == float("-inf"), 0.0, x))) if SMOOTH else sums_of_parts
+            # In a cluster the block that has the logit tells the others; one of its warps does.
+            logit = rows.of_one_warp(found.logit, peak) if plan.blocks > 1 else sums_of_parts
+            peaks, totals, logits_found, levels = rows.exchanged(turn, (peak, sums_of_parts, logit, level))
+            top, total = combined(rows, peaks, totals)
             if plan.blocks > 1:
-                numbers = rows.exchanged(turn, (peak, part, found.logit, level))
-                highest = gl.max(numbers[0], axis=0)
-                top = rows.lined(highest)
-                total = rows.lined(gl.sum(numbers[1] * gl.exp2((numbers[0] - highest) * LOG2E), axis=0))
-                found = Labels(found.label, found.counts, found.there, rows.lined(gl.sum(numbers[2], axis=0)))
-                level = rows.lined(gl.sum(numbers[3], axis=0))
+                found = Labels(found.label, found.counts, found.there, rows.total(logits_found))
+            level = rows.total(levels)
             turn = turn + 1
         else:
             base = logits + row.to(gl.int64) * gl.multiple_of(stride, plan.vec)
@@ -193,8 +194,8 @@ def cross_entropy_rows(
             # All threads have the logit of the class before its place is written to.
             gl.barrier()
             if FITS:
-                share = gl.exp2((peak - top) * LOG2E) / total
-                store_gradient(rows, grad, row, grad_stride, e, share, found, lse, factor, smoothing, z, SMOOTH)
+                part = share(rows, peak, top, total)
+                store_gradient(rows, grad, row, grad_stride, e, part, found, lse, factor, smoothing, z, SMOOTH)
             else:
                 target = grad + row.to(gl.int64) * gl.multiple_of(grad_stride, plan.vec)
                 stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rows import Rows
+from weft.kernels.device.rows import Rows, each
 from weft.kernels.rows.plan import RowPlan
 
 
@@ -17,33 +17,24 @@ from weft.kernels.rows.plan import RowPlan
 def moments(rows, x, row, turn, CENTRED: gl.constexpr):
     """Mean (0 if not CENTRED) and mean square distance from it, [lines] each.
 
-    Deviations are from the mean of what a block holds, so that large means cost no accuracy; the blocks' results are combined
-    as by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979)."""
+    Deviations are from the mean of what a warp holds, so that large means cost no accuracy; the warps' results are combined as
+    by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979)."""
     plan: gl.constexpr = rows.plan
     if not CENTRED:
         square = rows.sum(x * x, turn) / rows.cols.to(gl.float32)
         return gl.zeros_like(square), square
-    cols = rows.cols
-    if plan.blocks > 1:
-        first = gl.arange(0, plan.lines, gl.SliceLayout(1, plan.layout)) * plan.part
-        size = gl.clamp((rows.cols - first).to(gl.float32), 0.0, plan.part * 1.0)
-        own = gl.sum(x, axis=1) / gl.maximum(size, 1.0)
-    else:
-        own = gl.sum(x, axis=1) / cols.to(gl.float32)
-    away = x - own[:, None]
+    cols = rows.cols.to(gl.float32)
+    x = rows.parts(x)
+    own = rows.part_sums(x)
+    own = own / gl.maximum(rows.part_sizes(own), 1.0)
+    away = x - each(own)
     if not plan.whole:
-        away = gl.where(rows.column < rows.cols, away, 0.0)
-    square = gl.sum(away * away, axis=1)
-    if plan.blocks == 1:
-        return own, square / cols.to(gl.float32)
-    found = rows.exchanged(turn, (own, square))
-    sizes = gl.clamp(
-        (rows.cols - gl.arange(0, plan.blocks, found[0].layout) * plan.part).to(gl.float32), 0.0, plan.part * 1.0
-    )
-    mean = gl.sum(found[0] * sizes, axis=0) / cols.to(gl.float32)
-    off = found[0] - mean
-    square_all = gl.sum(found[1] + sizes * (off * off), axis=0) / cols.to(gl.float32)
-    return rows.lined(mean), rows.lined(square_all)
+        away = rows.parts(gl.where(rows.column < rows.cols, rows.together(away), 0.0))
+    means, squares = rows.exchanged(turn, (own, rows.part_sums(away * away)))
+    sizes = rows.part_sizes(means)
+    mean = rows.total(means * sizes) / cols
+    off = means - rows.for_warps(mean, means)
+    return mean, rows.total(squares + sizes * (off * off)) / cols
 
 
 @jit(do_not_specialize=["count", "cols", "x_stride", "residual_stride", "out_stride", "total_stride"])

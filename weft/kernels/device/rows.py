@@ -1,9 +1,9 @@
 """Rows of a block or a cluster: where their elements lie, how they are read and written, and sums over a row.
 
 All row kernels are written over `Rows`. Its tiles are [lines, columns of a block]. Without a cluster a line is a row of the
-program; in a cluster a line is the part of one row that a block holds. What all blocks have to know about a row are a few
-numbers: each block sends its own to all (st.async), and counts the bytes of the others on its own mbarrier, so no block waits
-at a barrier of the cluster. With `ahead` the next rows are copied to shared memory meanwhile: each thread copies what it will
+program; in a cluster a line is the part of one row that a block holds. What all warps have to know about a row are a few
+numbers of each of them: a warp stores its own to shared memory, in a cluster to that of all blocks (st.async), which count the
+bytes on their own mbarriers, so that no warp waits at a barrier of the cluster. With `ahead` the next rows are copied to shared memory meanwhile: each thread copies what it will
 hold, so threads do not wait for each other there.
 """
 
@@ -43,11 +43,12 @@ class Rows:
         line = gl.arange(0, plan.lines, gl.SliceLayout(1, plan.layout))[:, None]
         column = gl.arange(0, plan.part, gl.SliceLayout(0, plan.layout))[None, :]
         sent, bars = None, None
+        if plan.blocks * plan.across > 1:
+            # Two buffers: a warp that sends for one exchange has got all of the one before, so all have read the one before
+            # that.
+            sent = gl.allocate_shared_memory(gl.float32, [2, plan.lines, plan.across, plan.numbers], plan.sent)
         if plan.blocks > 1:
             column = line * plan.part + column
-            # Two buffers: a block that sends for one exchange has got all of the one before, so all have read the one before
-            # that.
-            sent = gl.allocate_shared_memory(gl.float32, [2, plan.blocks, plan.numbers], plan.sent)
             bars = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
             mbarrier.init(bars.index(0), count=1)
             mbarrier.init(bars.index(1), count=1)
@@ -110,7 +111,12 @@ class Rows:
         if mask is None:
             gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty), cache_modifier=self.plan.store_cache)
         else:
-            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty), mask=mask, cache_modifier=self.plan.store_cache)
+            gl.store(
+                self.place(base, row, stride),
+                x.to(base.dtype.element_ty),
+                mask=mask,
+                cache_modifier=self.plan.store_cache,
+            )
 
     @jit
     def load_shared(self, base):
@@ -241,16 +247,53 @@ class Rows:
             return slot
         return gl.where(slot + 1 == self.plan.ahead, 0, slot + 1)
 
-    # Numbers of a row
+    # Numbers of a row: tiles [lines, across] have one of each warp that a line lies in
+
+    @jit
+    def parts(self, x):
+        """Rows as [lines, pieces, across, elements]: the second and the last axis lie within a warp."""
+        plan: gl.constexpr = self.plan
+        return gl.reshape(x, [plan.lines, plan.part // (plan.across * plan.span), plan.across, plan.span])
+
+    @jit
+    def together(self, x):
+        """The inverse of `parts`."""
+        return gl.convert_layout(
+            gl.reshape(x, [self.plan.lines, self.plan.part]), self.plan.layout, assert_trivial=True
+        )
+
+    @jit
+    def part_sums(self, x):
+        """Sums of `parts`, of each warp."""
+        return gl.sum(gl.sum(x, axis=1), axis=2)
+
+    @jit
+    def part_sizes(self, like):
+        """How many columns each warp has, as a tile of the layout of `like`."""
+        plan: gl.constexpr = self.plan
+        line = gl.arange(0, plan.lines, gl.SliceLayout(1, like.layout))[:, None]
+        warp = gl.arange(0, plan.across, gl.SliceLayout(0, like.layout))[None, :]
+        first = warp * plan.span + (line * plan.part if plan.blocks > 1 else line * 0)
+        rest = gl.clamp((self.cols - first).to(gl.float32), 0.0, plan.part * 1.0).to(gl.int32)
+        step: gl.constexpr = plan.across * plan.span
+        return (rest // step * plan.span + gl.minimum(rest % step, plan.span)).to(gl.float32)
 
     @jit
     def exchanged(self, turn, values):
-        """The numbers of all blocks, a tile [blocks] for each of `values`. `turn` counts the exchanges."""
-        bar, part = self.bars.index(turn & 1), self.sent.index(turn & 1)
-        mbarrier.expect(bar, part.nbytes_per_cta)
-        async_store(part, packed(values, self.plan.numbers), bar)
-        mbarrier.wait(bar, (turn >> 1) & 1)
-        return unpacked(part.load(self.plan.gathered), self.plan.numbers)
+        """The numbers of all warps that have a line or, in a cluster, the row, a tile [lines, across] for each of `values`.
+        `turn` counts the exchanges."""
+        plan: gl.constexpr = self.plan
+        if plan.blocks * plan.across == 1:
+            return values
+        part = self.sent.index(turn & 1)
+        if plan.blocks > 1:
+            bar = self.bars.index(turn & 1)
+            mbarrier.expect(bar, part.nbytes_per_cta)
+            async_store(part, packed(values, plan.numbers), bar)
+            mbarrier.wait(bar, (turn >> 1) & 1)
+        else:
+            part.store(packed(values, plan.numbers))
+        return unpacked(part.load(plan.gathered), plan.numbers)
 
     @jit
     def lined(self, x):
@@ -258,31 +301,51 @@ class Rows:
         return gl.full([self.plan.lines], x, x.dtype, gl.SliceLayout(1, self.plan.layout))
 
     @jit
+    def for_lines(self, x):
+        """A number of each line, [lines], in the layout of `line`."""
+        return gl.convert_layout(x, gl.SliceLayout(1, self.plan.layout))
+
+    @jit
+    def for_warps(self, x, like):
+        """A number of each line, for each warp: as a tile of the layout of `like`."""
+        return gl.convert_layout(x, gl.SliceLayout(1, like.layout))[:, None] + gl.zeros_like(like).to(x.dtype)
+
+    @jit
+    def of_one_warp(self, x, like):
+        """A number of each line for its first warp, and 0 for the others."""
+        warp = gl.arange(0, self.plan.across, gl.SliceLayout(0, like.layout))[None, :]
+        return gl.where(warp == 0, self.for_warps(x, like), 0.0)
+
+    @jit
+    def total(self, found):
+        """Sums [lines] of numbers that have been exchanged."""
+        if self.plan.blocks > 1:
+            return self.lined(gl.sum(gl.sum(found, axis=0), axis=0))
+        return self.for_lines(gl.sum(found, axis=1))
+
+    @jit
+    def largest(self, found):
+        """The largest [lines] of numbers that have been exchanged."""
+        if self.plan.blocks > 1:
+            return self.lined(gl.max(gl.max(found, axis=0), axis=0))
+        return self.for_lines(gl.max(found, axis=1))
+
+    @jit
     def sum(self, x, turn):
         """Sums over rows, a tile [lines]."""
-        part = gl.sum(x, axis=1)
-        if self.plan.blocks > 1:
-            found = self.exchanged(turn, (part,))
-            return self.lined(gl.sum(found[0], axis=0))
-        return part
+        return self.total(self.exchanged(turn, (self.part_sums(self.parts(x)),))[0])
 
     @jit
     def sums(self, x, y, turn):
         """Sums over rows of two tiles."""
-        one, other = gl.sum(x, axis=1), gl.sum(y, axis=1)
-        if self.plan.blocks > 1:
-            found = self.exchanged(turn, (one, other))
-            return self.lined(gl.sum(found[0], axis=0)), self.lined(gl.sum(found[1], axis=0))
-        return one, other
+        found = self.exchanged(turn, (self.part_sums(self.parts(x)), self.part_sums(self.parts(y))))
+        return self.total(found[0]), self.total(found[1])
 
     @jit
     def max(self, x, turn):
         """Largest elements of rows; NaNs are ignored."""
-        part = gl.max(x, axis=1)
-        if self.plan.blocks > 1:
-            found = self.exchanged(turn, (part,))
-            return self.lined(gl.max(found[0], axis=0))
-        return part
+        part = gl.max(gl.max(self.parts(x), axis=1), axis=2)
+        return self.largest(self.exchanged(turn, (part,))[0])
 
     # Sums over the rows of a program
 
@@ -298,27 +361,33 @@ class Rows:
 
 
 @jit
+def each(x):
+    """Numbers of warps, [lines, across], for the elements of `Rows.parts`."""
+    return x[:, :, None][:, None, :, :]
+
+
+@jit
 def packed(values, numbers: gl.constexpr):
-    """Numbers [lines] as one tile [lines, numbers]; the last is repeated."""
-    if numbers == 1:
-        return gl.expand_dims(values[0], 1)
-    if numbers == 2:
-        return gl.join(values[0], values[min(1, len(values) - 1)])
+    """Numbers [lines, across] as one tile [lines, across, numbers]; the last is repeated."""
     last: gl.constexpr = len(values) - 1
+    if numbers == 1:
+        return gl.expand_dims(values[0], 2)
+    if numbers == 2:
+        return gl.join(values[0], values[min(1, last)])
     pairs = gl.join(
         gl.join(values[0], values[min(2, last)]), gl.join(values[min(1, last)], values[min(3, last)])
     )  # fmt: skip
-    return gl.reshape(pairs, [values[0].shape[0], 4])
+    return gl.reshape(pairs, [values[0].shape[0], values[0].shape[1], 4])
 
 
 @jit
 def unpacked(x, numbers: gl.constexpr):
     """The inverse of `packed`."""
     if numbers == 1:
-        return (gl.reshape(x, [x.shape[0]]),)
+        return (gl.reshape(x, [x.shape[0], x.shape[1]]),)
     if numbers == 2:
         return gl.split(x)
-    even, odd = gl.split(gl.reshape(x, [x.shape[0], 2, 2]))
+    even, odd = gl.split(gl.reshape(x, [x.shape[0], x.shape[1], 2, 2]))
     first, third = gl.split(even)
     second, fourth = gl.split(odd)
     return first, second, third, fourth

@@ -33,18 +33,20 @@ def least_power(rows, e, bits, share, turn):
 
 
 @jit
-def before_of(rows, own, turn):
+def before_of(rows, x, turn):
     """The sums of the blocks before this one, and of all."""
     if rows.plan.blocks == 1:
+        own = rows.sum(x, turn)
         return gl.zeros_like(own), own
-    found = rows.exchanged(turn, (own,))
-    block = gl.arange(0, rows.plan.blocks, found[0].layout)
-    upto = gl.cumsum(found[0], 0) - found[0]
+    sums = rows.part_sums(rows.parts(x))
+    own = gl.sum(rows.exchanged(turn, (sums,))[0], axis=1)
+    block = gl.arange(0, rows.plan.blocks, own.layout)
+    upto = gl.cumsum(own, 0) - own
     line = gl.arange(0, rows.plan.lines, gl.SliceLayout(1, rows.plan.layout))
-    before = gl.zeros_like(own)
+    before = rows.lined(gl.to_tensor(0.0))
     for i in gl.static_range(rows.plan.blocks):
         before = gl.where(line == i, gl.sum(gl.where(block == i, upto, 0.0), axis=0), before)
-    return before, rows.lined(gl.sum(found[0], axis=0))
+    return before, rows.lined(gl.sum(own, axis=0))
 
 
 @jit(fast_math=["exp2"], do_not_specialize=["count", "cols", "stride", "seed", "offset"])
@@ -77,7 +79,7 @@ def sample_rows(
         kept = kept & (e > 0)
         part = gl.where(kept, e, 0.0)
         upto = gl.cumsum(part, 1)
-        before, whole = before_of(rows, gl.sum(part, axis=1), turn)
+        before, whole = before_of(rows, part, turn)
         turn += 1
         number = row + gl.arange(0, plan.lines, gl.SliceLayout(1, plan.layout)) * (1 if plan.blocks == 1 else 0)
         aim = whole * gl.rand(seed, number.to(gl.int64) + offset)
@@ -87,8 +89,11 @@ def sample_rows(
         # Sums are rounded: if none is beyond, it is the last one that is kept.
         last = gl.max(gl.where(kept, column, -1), axis=1)
         if plan.blocks > 1:
-            found = rows.exchanged(turn, (first.to(gl.float32), last.to(gl.float32)))
+            like = rows.part_sums(rows.parts(part))
+            found = rows.exchanged(
+                turn, (rows.for_warps(first.to(gl.float32), like), rows.for_warps(last.to(gl.float32), like))
+            )
             turn += 1
-            first = rows.lined(gl.min(found[0], axis=0).to(gl.int32))
-            last = rows.lined(gl.max(found[1], axis=0).to(gl.int32))
+            first = rows.lined(gl.min(gl.min(found[0], axis=0), axis=0).to(gl.int32))
+            last = rows.lined(gl.max(gl.max(found[1], axis=0), axis=0).to(gl.int32))
         rows.store_numbers(samples, row, gl.where(first < NONE, first, last))

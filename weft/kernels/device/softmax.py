@@ -1,7 +1,7 @@
 """Softmax and log-softmax of rows, forward and backward.
 
-Each block has the maximum and the sum of its part of a row; in a cluster it sends both to every block (`Rows.exchanged`). So
-an element takes one exponential, and all that blocks wait for is one exchange of 8 bytes. Exponentials are `ex2.approx.ftz`:
+Each warp has the maximum and the sum of its part of a row, and all warps that have the row exchange both (`Rows.exchanged`). So
+an element takes one exponential, and all that warps wait for is one exchange of 8 bytes. Exponentials are `ex2.approx.ftz`:
 those below 2^-126 are 0, which saves three instructions an element.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rows import Rows
+from weft.kernels.device.rows import Rows, each
 from weft.kernels.rows.plan import RowPlan
 
 LOG2E: gl.constexpr = gl.constexpr(1.4426950408889634)
@@ -28,13 +28,28 @@ def powers(x):
 
 
 @jit
-def combined(rows, peak, total, turn):
-    """The largest elements of whole rows, and the sums relative to these, of what the lines have."""
+def part_powers(x):
+    """Of `Rows.parts` the largest element of each warp, e to the power of the differences from it, and the sums of these."""
+    peak = gl.maximum(gl.max(gl.max(x, axis=1), axis=2), LEAST)
+    e = gl.exp2((x - each(peak)) * LOG2E)
+    return peak, e, gl.sum(gl.sum(e, axis=1), axis=2)
+
+
+@jit
+def combined(rows, peaks, totals):
+    """The largest elements of whole rows, and the sums relative to these, of what warps have exchanged."""
     if rows.plan.blocks == 1:
-        return peak, total
-    found = rows.exchanged(turn, (peak, total))
-    top = gl.max(found[0], axis=0)
-    return rows.lined(top), rows.lined(gl.sum(found[1] * gl.exp2((found[0] - top) * LOG2E), axis=0))
+        top = gl.max(peaks, axis=1)
+        return rows.for_lines(top), rows.for_lines(gl.sum(totals * gl.exp2((peaks - top[:, None]) * LOG2E), axis=1))
+    top = gl.max(gl.max(peaks, axis=0), axis=0)
+    total = gl.sum(gl.sum(totals * gl.exp2((peaks - top) * LOG2E), axis=0), axis=0)
+    return rows.lined(top), rows.lined(total)
+
+
+@jit
+def share(rows, peak, top, whole):
+    """What makes the powers of each warp parts of the sum of the row."""
+    return gl.exp2((peak - rows.for_warps(top, peak)) * LOG2E) / rows.for_warps(whole, peak)
 
 
 @jit(fast_math=["exp2"], do_not_specialize=["count", "cols", "src_stride", "dst_stride"])
@@ -52,15 +67,14 @@ def softmax_rows(
         rows.arrived()
         x = rows.take(xs, slot, row, float("-inf"))
         slot = rows.refill((xs,), slot, row)
-        peak, e, total = powers(x)
-        top, whole = combined(rows, peak, total, turn)
+        peak, e, total = part_powers(rows.parts(x))
+        peaks, totals = rows.exchanged(turn, (peak, total))
+        top, whole = combined(rows, peaks, totals)
         turn = turn + 1
         if LOG:
             y = (x - top[:, None]) - (gl.log2(whole) * LN2)[:, None]
-        elif plan.blocks > 1:
-            y = e * (gl.exp2((peak - top) * LOG2E) / whole)[:, None]
         else:
-            y = e * (1.0 / whole)[:, None]
+            y = rows.together(e * each(share(rows, peak, top, whole)))
         rows.store(dst, row, dst_stride, y)
 
 

@@ -54,7 +54,7 @@ class RowPlan:
     """`lines` rows of a program, or of a cluster one row in as many parts; `part` columns of a block, `vec` of them an access.
 
     `whole`: these are all columns. `even`: programs have `lines` rows each, none less. `ahead`: the next rows are copied to
-    shared memory meanwhile. `numbers`: how many numbers of a row the blocks of a cluster exchange at a time. `down`: lanes and
+    shared memory meanwhile. `numbers`: how many numbers of a row the warps that have it exchange at a time. `down`: lanes and
     warps that lie across rows."""
 
     blocks: int
@@ -84,14 +84,29 @@ class RowPlan:
         return gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=self._spread)
 
     @property
+    def across(self) -> int:
+        """Warps that a row, or a block's part of it, lies in."""
+        return max(min(self.warps // self.down[1], self.part // self.span), 1)
+
+    @property
+    def span(self) -> int:
+        """Columns that follow one another in a warp."""
+        return min(WARP_SIZE // self.down[0] * self.vec, self.part)
+
+    @property
     def gathered(self) -> Any:
-        """The numbers of all blocks, in registers of each of them."""
-        return gl.BlockedLayout([1, self.numbers], [WARP_SIZE, 1], [self.warps, 1], [1, 0], cga_layout=self._copies)
+        """The numbers [lines, across, numbers] of all warps that have a row, in registers of each of them."""
+        lanes = min(self.across, WARP_SIZE)
+        if self.blocks == 1:
+            return gl.BlockedLayout([1, 1, self.numbers], [1, WARP_SIZE, 1], [self.down[1], self.across, 1], [2, 1, 0])
+        return gl.BlockedLayout(
+            [1, 1, self.numbers], [WARP_SIZE // lanes, lanes, 1], [1, self.warps, 1], [2, 1, 0], cga_layout=self._copies
+        )
 
     @property
     def sent(self) -> Any:
-        """The numbers of all blocks, in the shared memory of each of them."""
-        return gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=self._copies)
+        """The same in shared memory, of each block of a cluster."""
+        return gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0], cga_layout=self._copies)
 
     @property
     def registers(self) -> int:
@@ -111,7 +126,7 @@ class RowPlan:
 
     @property
     def _copies(self) -> list[list[int]]:
-        return [[0, 0]] * (self.blocks.bit_length() - 1)
+        return [[0, 0, 0]] * (self.blocks.bit_length() - 1)
 
 
 def chosen_rows(cols: int, usual: int = USUAL_PART) -> RowConfig:
@@ -139,7 +154,20 @@ def plan_of(
     lines = blocks if blocks > 1 else down[0] * down[1] * max(config.each // held, 1)
     lines = lines if blocks > 1 else min(lines, max(power_of_two(rows), down[0] * down[1]))
     even = blocks > 1 or rows % lines == 0
-    return RowPlan(blocks, warps, lines, part, vec, part * blocks == cols, even, ahead, numbers, down, config.load_cache, config.store_cache)
+    return RowPlan(
+        blocks,
+        warps,
+        lines,
+        part,
+        vec,
+        part * blocks == cols,
+        even,
+        ahead,
+        numbers,
+        down,
+        config.load_cache,
+        config.store_cache,
+    )
 
 
 def power_of_two(number: int) -> int:
