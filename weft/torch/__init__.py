@@ -36,18 +36,10 @@ from weft.torch.scan import cumsum
 from weft.torch.selection import topk
 
 __all__ = [
-<<<<<<< HEAD
-    "OPERATORS", "Operator", "add_layer_norm", "add_rms_norm", "append_to_cache", "argmax", "attention",
-    "attention_backward", "attention_lse", "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum",
-    "decode_attention", "geglu", "geglu_backward", "layer_norm", "layer_norm_backward", "log_softmax",
-    "log_softmax_backward", "matmul", "matmul_out", "matmul_scaled", "operator", "rms_factors", "rms_norm",
-    "rms_norm_backward", "rope", "sample", "softmax", "softmax_backward", "sort_experts", "swiglu", "swiglu_backward",
-    "topk", "topk_gating", "topk_gating_backward",
-=======
-    "OPERATORS", "Operator", "add_layer_norm", "add_rms_norm", "argmax", "attention", "attention_backward", "attention_lse",
-    "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum", "geglu", "geglu_backward", "layer_norm",
-    "layer_norm_backward", "layer_norm_quantized", "log_softmax", "log_softmax_backward", "matmul", "matmul_out", "matmul_scaled", "operator",
-    "rms_factors", "rms_norm", "rms_norm_backward", "rms_norm_quantized", "rope", "sample", "softmax", "softmax_backward", "sort_experts",
-    "swiglu", "swiglu_backward", "topk", "topk_gating", "topk_gating_backward",
->>>>>>> 335d1c7 (Norms with outputs of 8 bits are operators, and autograd of both norms is declared once; GeGLU of 16 bits takes the brief erf)
+    "OPERATORS", "Operator", "add_layer_norm", "add_rms_norm", "append_to_cache", "argmax", "attention", "attention_backward",
+    "attention_lse", "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum", "decode_attention", "geglu",
+    "geglu_backward", "layer_norm", "layer_norm_backward", "layer_norm_quantized", "log_softmax", "log_softmax_backward",
+    "matmul", "matmul_out", "matmul_scaled", "operator", "rms_factors", "rms_norm", "rms_norm_backward", "rms_norm_quantized",
+    "rope", "sample", "softmax", "softmax_backward", "sort_experts", "swiglu", "swiglu_backward", "topk", "topk_gating",
+    "topk_gating_backward",
 ]  # fmt: skip

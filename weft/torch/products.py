@@ -30,9 +30,9 @@ def matmul(
     """`weft.kernels.matmul` as an operator: scales are tensors, and b of a gated product is one matrix [K, 2 N].
 
     `a` and `b` may be batches, whose axes broadcast. Differentiable in `a` and `b` of float16, bfloat16 and float32, in `bias`
-    and in `residual`, without `out_scale`: gradients of operands are products of the same kind. What an activation got is not
-    kept for its gradient, but computed again. Under `torch.autocast` both operands become its type, as for `torch.matmul`. A function of one's own (`epilogue`) needs an
-    operator of one's own.
+    and in `residual`, without `out_scale`: gradients of operands are products of the same kind, and for the gradient of an
+    activation what it got is computed again. Under `torch.autocast` both operands become its type, as for `torch.matmul`. A
+    function of one's own (`epilogue`) needs an operator of one's own.
     """
     return kernels.matmul(
         a, b, scale_a=scale_a, scale_b=scale_b, bias=bias, residual=residual, out_scale=out_scale, activation=activation,

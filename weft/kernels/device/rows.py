@@ -3,8 +3,10 @@
 All row kernels are written over `Rows`. Its tiles are [lines, columns of a block]. Without a cluster a line is a row of the
 program; in a cluster a line is the part of one row that a block holds. What all warps have to know about a row are a few
 numbers of each of them: a warp stores its own to shared memory, in a cluster to that of all blocks (st.async), which count the
-bytes on their own mbarriers, so that no warp waits at a barrier of the cluster. With `ahead` the next rows are copied to shared memory meanwhile: each thread copies what it will
-hold, so threads do not wait for each other there.
+bytes on their own mbarriers, so that no warp waits at a barrier of the cluster.
+
+With `ahead` the next rows are copied to shared memory meanwhile: each thread copies what it will hold, so threads do not wait
+for each other there.
 """
 
 from __future__ import annotations
@@ -101,22 +103,17 @@ class Rows:
         """The elements of rows that begin at `row`, and `other` where there are none."""
         mask = self.inside(row)
         if mask is None:
-            return gl.load(self.place(base, row, stride), cache_modifier=self.plan.load_cache)
-        return gl.load(self.place(base, row, stride), mask=mask, other=other, cache_modifier=self.plan.load_cache)
+            return gl.load(self.place(base, row, stride))
+        return gl.load(self.place(base, row, stride), mask=mask, other=other)
 
     @jit
     def store(self, base, row, stride, x):
         """Store rows that begin at `row`, in the type of the array."""
         mask = self.inside(row)
         if mask is None:
-            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty), cache_modifier=self.plan.store_cache)
+            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty))
         else:
-            gl.store(
-                self.place(base, row, stride),
-                x.to(base.dtype.element_ty),
-                mask=mask,
-                cache_modifier=self.plan.store_cache,
-            )
+            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty), mask=mask)
 
     @jit
     def load_shared(self, base):
@@ -222,7 +219,7 @@ class Rows:
 
     @jit
     def take(self, stream, slot, row, other: gl.constexpr = 0.0):
-        """The rows that begin at `row` in float32, copied ahead to a slot or loaded, and `other` where there are no elements."""
+        """The rows that begin at `row` in float32, copied ahead to a slot or loaded; `other` where there are no elements."""
         if not self.plan.ahead:
             return self.load(stream.base, row, stream.stride, other).to(gl.float32)
         x = stream.buffer.index(slot).load(self.plan.layout).to(gl.float32)

@@ -33,16 +33,14 @@ class RowConfig:
     to a program.
 
     `each`: elements of a row that a thread holds, where rows are shorter than `num_warps` such warps. `programs`: how many
-    programs (or clusters) are launched; 0 chooses. `ahead`: whether a program copies its next rows to shared memory while it
-    computes, where cp.async can; None chooses."""
+    programs (or clusters) are launched; 0 chooses. `ahead`: for how many of its next steps a program copies rows to shared
+    memory while it computes, where cp.async can; None chooses."""
 
     num_ctas: int = 1
     num_warps: int = USUAL_WARPS
     each: int = EACH
     programs: int = 0
     ahead: int | None = None
-    load_cache: str = ""
-    store_cache: str = ""
 
     def copies(self, usual: int, nbytes: int) -> int:
         """How many rows are copied ahead, in accesses of `nbytes`."""
@@ -53,9 +51,9 @@ class RowConfig:
 class RowPlan:
     """`lines` rows of a program, or of a cluster one row in as many parts; `part` columns of a block, `vec` of them an access.
 
-    `whole`: these are all columns. `even`: programs have `lines` rows each, none less. `ahead`: the next rows are copied to
-    shared memory meanwhile. `numbers`: how many numbers of a row the warps that have it exchange at a time. `down`: lanes and
-    warps that lie across rows."""
+    `whole`: these are all columns. `even`: programs have `lines` rows each, none less. `ahead`: for how many steps rows are
+    copied to shared memory meanwhile. `numbers`: how many numbers of a row the warps that have it exchange at a time. `down`:
+    lanes and warps that lie across rows."""
 
     blocks: int
     warps: int
@@ -67,8 +65,6 @@ class RowPlan:
     ahead: int
     numbers: int
     down: tuple[int, int]
-    load_cache: str = ""
-    store_cache: str = ""
 
     @property
     def layout(self) -> Any:
