@@ -150,20 +150,7 @@ def plan_of(
     lines = blocks if blocks > 1 else down[0] * down[1] * max(config.each // held, 1)
     lines = lines if blocks > 1 else min(lines, max(power_of_two(rows), down[0] * down[1]))
     even = blocks > 1 or rows % lines == 0
-    return RowPlan(
-        blocks,
-        warps,
-        lines,
-        part,
-        vec,
-        part * blocks == cols,
-        even,
-        ahead,
-        numbers,
-        down,
-        config.load_cache,
-        config.store_cache,
-    )
+    return RowPlan(blocks, warps, lines, part, vec, part * blocks == cols, even, ahead, numbers, down)
 
 
 def power_of_two(number: int) -> int:
