@@ -12,6 +12,7 @@ def test_numbers(device):
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -55,6 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "torch" in getattr(item, "fixturenames", ()) and item.get_closest_marker("gpu") is None:
             item.add_marker("torch")
+
+
+def pytest_collection_finish() -> None:
+    """What all tests share stays: the collector of garbage need not walk through thousands of tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

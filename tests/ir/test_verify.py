@@ -199,3 +199,13 @@ def test_shows_both_lines():
         verify(wrong_type())
     assert "  %0 = arith.add %1, %1 : f32\n" in str(error.value)
     assert "kernel.py:3" in str(error.value)
+
+
+def test_a_known_operation_is_checked_for_where_it_stands():
+    one = constant()
+    add = Op(arith.add, (one.result, one.result), {}, (Value(I32),), (), PLACE)
+    known = verify(func(one, add, RETURN))
+    assert known == {one, add, RETURN}
+    assert verify(func(one, add, RETURN), known) == known
+    with pytest.raises(VerificationError, match="used where it is not defined"):
+        verify(func(add, RETURN), known)

@@ -9,6 +9,7 @@ author.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
@@ -39,16 +40,20 @@ class VerificationError(WeftError):
         super().__init__("\n".join(shown))
 
 
-def verify(func: Func) -> None:
-    """Raise VerificationError if the function is not well formed."""
+def verify(func: Func, known: AbstractSet[Op] = frozenset()) -> AbstractSet[Op]:
+    """Raise VerificationError if the function is not well formed. Returns its operations.
+
+    Operations never change, so those `known` from a verified function of the same stage are only checked for where they
+    stand."""
     _check_attrs(func)
     if not all(isinstance(param.type, (ScalarType, DescriptorType)) for param in func.params):
         raise VerificationError("parameters are scalars and descriptors", loc=func.loc)
-    verifier = _Verifier(func.attrs.stage)
+    verifier = _Verifier(func.attrs.stage, known)
     verifier.region(func.body, "control.return", None, frozenset())
     for name in ABOUT_VALUES:
         if not verifier.defined.issuperset(getattr(func.attrs, name)):
             raise VerificationError(f"{name} speaks of a value that the function does not have", loc=func.loc)
+    return verifier.seen
 
 
 def _check_attrs(func: Func) -> None:
@@ -90,12 +95,15 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 class _Verifier:
-    """`defined` contains all values so far, to detect second definitions; the visible values are passed down."""
+    """`defined` contains all values so far, to detect second definitions; the visible values are passed down. `seen` are the
+    operations so far."""
 
-    def __init__(self, stage: str) -> None:
+    def __init__(self, stage: str, known: AbstractSet[Op]) -> None:
         self.stage = stage
         self.foreign = FOREIGN[stage]
+        self.known = known
         self.defined: set[Value] = set()
+        self.seen: set[Op] = set()
 
     def region(self, region: Region, terminator: str, owner: Op | None, outer: frozenset[Value]) -> None:
         visible = set(outer)
@@ -114,12 +122,16 @@ class _Verifier:
         for value in op.uses:
             if value not in visible:
                 _fail(f"{value} is used where it is not defined", op)
-        _check_shape(op)
-        if op.kind.stage not in (self.stage, "both"):
-            _fail(f"{op.name} does not belong into the {self.stage} stage", op)
+        self.seen.add(op)
+        known = op in self.known
+        if not known:
+            _check_shape(op)
+            if op.kind.stage not in (self.stage, "both"):
+                _fail(f"{op.name} does not belong into the {self.stage} stage", op)
         for name, region in zip(op.kind.region_names(len(op.regions)), op.regions, strict=True):
             self.region(region, _terminator(op, name), op, frozenset(visible))
-        _check_types(op)
+        if not known:
+            _check_types(op)
         self._define(op.results, op, visible)
 
     def _define(self, values: tuple[Value, ...], owner: Op | None, visible: set[Value]) -> None:

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from weft import settings
 from weft.analysis.scopes import scopes
-from weft.ir.core import Func
+from weft.ir.core import Func, Op
 from weft.ir.verify import verify
 from weft.passes.check.accumulators import check_accumulators, check_moves
 from weft.passes.check.alignment import check_alignment
@@ -144,12 +144,13 @@ def _check_scopes(func: Func) -> Func:
 
 
 def _run(func: Func, passes: tuple[tuple[str, Pass], ...], watch: Watch | None) -> Func:
-    checked = settings.current().verify
+    checked, verified, known = settings.current().verify, None, frozenset[Op]()
     for name, apply in passes:
         start = perf_counter()
         func = apply(func)
-        if checked:
-            verify(func)
+        if checked and func is not verified:
+            stage = verified is None or verified.attrs.stage == func.attrs.stage
+            verified, known = func, verify(func, known if stage else frozenset())
         if watch is not None:
             watch(name, func, (perf_counter() - start) * 1e3)
     return func
