@@ -14,7 +14,6 @@ from tests.support import lowered, tile_kernel
 from weft import language as gl
 from weft import targets
 from weft.ir.types import float32
-from weft.language.nvidia.ampere import async_copy
 from weft.layout import BlockedLayout
 from weft.passes.lowered.bound_blocks import LEAST, bound_blocks
 from weft.runtime import MockTensor
@@ -60,26 +59,6 @@ def test_all_loads_of_a_big_tile_are_in_flight_before_the_first_store():
     assert "__launch_bounds__(128, 3)" in kernel.asm["cuda"]
     assert re.findall(r"\b(LDG|STG)\b", kernel.asm["sass"]) == ["LDG"] * 32 + ["STG"] * 32
     assert kernel.n_spills == 0
-
-
-@weft.jit
-def added(a, b, c, BLOCK: gl.constexpr, layout: gl.constexpr, held: gl.constexpr):
-    at = gl.arange(0, BLOCK, layout=layout)
-    x = gl.allocate_shared_memory(gl.float32, [BLOCK], held)
-    y = gl.allocate_shared_memory(gl.float32, [BLOCK], held)
-    async_copy.async_copy_global_to_shared(x, a + at)
-    async_copy.async_copy_global_to_shared(y, b + at)
-    async_copy.commit_group()
-    async_copy.wait_group(0)
-    gl.store(c + at, x.load(layout) + y.load(layout))
-
-
-def test_copies_that_take_no_registers_are_not_given_those_of_loads():
-    array, layout = MockTensor("fp32"), BlockedLayout([1], [32], [4], [0])
-    held = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    text = added.warmup(array, array, array, 32 * 128, layout, held, target="sm_90a").asm["cuda"]
-    (blocks,) = re.findall(r"__launch_bounds__\(128, (\d+)\)", text)
-    assert SM90.registers_per_sm // (128 * LEAST) < int(blocks) <= SM90.registers_per_sm // (128 * 64)
 
 
 @weft.jit

@@ -7,10 +7,6 @@ the rest. The pass estimates the peak register pressure of the function. The num
 file at that pressure with some to spare, and ptxas may use all registers that this number of blocks leaves to each. Where that
 is too few all the same, the kernel is compiled again for one block (`weft.compiler`), so the bound makes nothing spill; with 1
 everywhere, ptxas takes more registers than a copy needs, and fewer blocks are resident.
-
-Copies by cp.async take no registers for their data. Given more than they need, ptxas prepares the addresses and masks of all
-copies before it issues the first: in an element-wise kernel of 64 copies a step 187 instructions, and 2 % of the time. So a
-kernel with no other loads is held to less.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import LocalType, RegsType, SharedArrayType
-from weft.ops import arith, async_copy, control, memory, mma, regs
+from weft.ops import arith, control, mma, regs
 from weft.targets import Target
 
 SPARE = 24
@@ -32,7 +28,6 @@ ENOUGH = 64
 
 # Emitted inline at their uses: they take no registers of their own.
 _INLINE = frozenset({arith.constant, regs.splat, regs.affine})
-_LOADS = frozenset({memory.load_regs, memory.atomic_regs, memory.atomic_cas_regs})
 
 
 def bound_blocks(func: Func, target: Target) -> Func:
@@ -48,10 +43,7 @@ def bound_blocks(func: Func, target: Target) -> Func:
     peak = Pressure(lambda value: sizes[value] if value in sizes else _registers(value)).peak(func.body, func.params)
     if peak < ENOUGH:
         return func
-    kinds = func.body.kinds
-    copies = async_copy.copy in kinds and _LOADS.isdisjoint(kinds)
-    allowed = peak + SPARE // 2 if copies else max(peak + SPARE, LEAST)
-    blocks = target.registers_per_sm // (warps * target.warp_size * allowed)
+    blocks = target.registers_per_sm // (warps * target.warp_size * max(peak + SPARE, LEAST))
     return func.with_attrs(min_blocks=max(min(blocks, target.max_warps_per_sm // warps), 1))
 
 
