@@ -8,9 +8,9 @@ from typing import Any
 from weft.errors import attention as errors
 from weft.errors import fail
 from weft.kernels.arrays import Described, key_of
-from weft.kernels.attend_backward_plan import BLOCK_M, BLOCK_N, BackwardPlan, make_backward_plan
+from weft.kernels.attend_backward_plan import SIZES, BackwardPlan, make_backward_plan
 from weft.kernels.attend_options import LOG2_E, Options, check_options, check_vector, factors
-from weft.kernels.device.attend_backward import HALF, ROWS, attend_backward, convert, prepare
+from weft.kernels.device.attend_backward import ROWS, attend_backward, convert, prepare
 from weft.kernels.heads import Heads, check_alike, check_described, heads
 from weft.kernels.machines import target_of
 from weft.kernels.memory import empty_like, fill, used_on
@@ -56,7 +56,7 @@ def attention_backward(
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of q, k and v, where `grad` is that of `out, lse = attention(q, k, v, ..., return_lse=True)`.
 
-    Arrays are as `attention` takes them, with one head size, 64 or 128; `grad` is like `out`, and `lse` float32 [batch, heads,
+    Arrays are as `attention` takes them, with any of its head sizes; `grad` is like `out`, and `lse` float32 [batch, heads,
     queries]. `lse_grad`, like lse, is the gradient of lse if that was used. Gradients have the types of their arrays and are
     contiguous. Those of q are added up in float32 in memory, by all programs that have keys it sees, in any order: they may
     differ in their last bits from call to call. With `deterministic` these programs take turns, and gradients are the same in
@@ -74,18 +74,30 @@ def attention_backward(
         for x in (dq, dk, dv):
             fill(x, 0)
         return dq, dk, dv
-    size, padded, lines = call.plan.size, call.padded, call.lines
+    plan, padded, lines = call.plan, call.padded, call.lines
     scaled, delta = (empty_like(q, (lines, padded), "float32") for _ in range(2))
-    total = empty_like(q, (lines * padded, size), "float32")
+    total = empty_like(q, (lines * padded, plan.width), "float32")
     turns = empty_like(q, (lines * padded // ROWS + 1,), "int32") if deterministic else None
     prepare[padded // ROWS, lines](
-        out, grad, lse, lse_grad, scaled, delta, total, turns, *call.prepared, size, num_warps=4, stream=stream
+        out,
+        grad,
+        lse,
+        lse_grad,
+        scaled,
+        delta,
+        total,
+        turns,
+        *call.prepared,
+        plan.v_size,
+        plan.width,
+        num_warps=4,
+        stream=stream,
     )
     attend_backward[call.programs](
         call.q.of(q), call.k.of(k), call.v.of(v), call.grad.of(grad), call.statistics.of(scaled), call.statistics.of(delta),
-        call.total.of(total), call.dk.of(dk), call.dv.of(dv), turns, *call.numbers, call.plan, num_warps=4, stream=stream,
+        call.total.of(total), call.dk.of(dk), call.dv.of(dv), turns, *call.numbers, plan, num_warps=4, stream=stream,
     )  # fmt: skip
-    convert[padded // ROWS, lines](total, dq, *call.converted, size, num_warps=4, stream=stream)
+    convert[padded // ROWS, lines](total, dq, *call.converted, plan.size, plan.width, num_warps=4, stream=stream)
     for x in (scaled, delta, total, *(() if turns is None else (turns,))):
         used_on(x, stream)
     return dq, dk, dv
@@ -113,10 +125,11 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
     q, k, v, out, grad = arrays
     query, key, value = heads("q", q), heads("k", k), heads("v", v)
     check_alike(query, key, value)
-    result, gradient = _like_out("out", out, query), _like_out("grad", grad, query)
     (batch, count, queries, size), (_, kv_heads, keys, v_size) = query.shape, value.shape
-    if size != v_size or size not in BLOCK_M:
-        raise fail(errors.BACKWARD_SIZE, size=size, v_size=v_size, known=" and ".join(map(str, BLOCK_M)))
+    if (size, v_size) not in SIZES:
+        raise fail(errors.BACKWARD_SIZE, size=size, v_size=v_size, known=", ".join(map(_sizes, SIZES)))
+    shape = (batch, count, queries, v_size)
+    result, gradient = (_like_out(name, x, query, shape) for name, x in (("out", out), ("grad", grad)))
     left, right = check_options(options, query, key)
     scores, _ = factors(options, size)
     for name, x in (("lse", lse), ("lse_grad", lse_grad)):
@@ -129,37 +142,45 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
     machine = target_of(query.device)
     if not machine.has_wgmma:
         raise fail(errors.TARGET, target=machine.name)
-    plan = make_backward_plan(query.dtype, size, right is not None, left is not None, ordered)
+    plan = make_backward_plan(query.dtype, size, v_size, right is not None, left is not None, ordered)
     padded, lines = -(-queries // PAD) * PAD, batch * count
-    rows, columns = (1, 1, plan.block_m, size), (1, 1, HALF, size)
     members = count // kv_heads
-    band = max(1, CACHE_BYTES // (members * queries * size * (2 * query.itemsize + 4)))
-    strides = [(each * x.shape[2] * size, x.shape[2] * size, size, 1) for x, each in ((query, count), (key, kv_heads))]
+    band = max(1, CACHE_BYTES // (members * queries * (query.itemsize * (size + v_size) + 4 * plan.width)))
+    dq, dk, dv = (_contiguous(x) for x in (query, key, value))
+    piece = Described((lines * padded, plan.width), (plan.width, 1), (ROWS, ROWS), plan.piece_layout)
     return Backward(
-        plan, query.dtype, batch * kv_heads * -(-keys // BLOCK_N), lines, padded, _described(query, rows, plan),
-        _described(key, columns, plan), _described(value, columns, plan), _described(gradient, rows, plan),
-        Described((lines, padded), (padded, 1), (1, plan.block_m), plan.vector_layout),
-        Described((lines * padded, size), (size, 1), (HALF, HALF), plan.piece_layout),
-        Described(key.shape, strides[1], columns, plan.layout(columns)),
-        Described(key.shape, strides[1], columns, plan.layout(columns)),
+        plan, query.dtype, batch * kv_heads * -(-keys // plan.block_n), lines, padded,
+        _described(query.shape, query.strides, plan.q_box, plan), _described(key.shape, key.strides, plan.k_box, plan),
+        _described(value.shape, value.strides, plan.v_box, plan),
+        _described(gradient.shape, gradient.strides, plan.g_box, plan),
+        Described((lines, padded), (padded, 1), (1, plan.block_m), plan.vector_layout), piece,
+        _described(key.shape, dk, plan.k_box, plan), _described(value.shape, dv, plan.v_box, plan),
         (*result.strides[:3], *gradient.strides[:3], count, queries, padded),
         (
             scores, scores / LOG2_E, members, kv_heads, batch * kv_heads, band, queries, keys, padded, left or 0, right or 0,
         ),
-        (*strides[0][:3], count, queries, padded, scores / LOG2_E),
+        (*dq[:3], count, queries, padded, scores / LOG2_E),
     )  # fmt: skip
 
 
-def _like_out(name: str, value: Any, q: Heads) -> Heads:
-    """An array of the shape of q, as results are where all head sizes are equal. Raises LaunchError: attention-array,
-    attention-out, attention-devices."""
+def _sizes(sizes: tuple[int, int]) -> str:
+    return str(sizes[0]) if sizes[0] == sizes[1] else f"{sizes[0]} with {sizes[1]} for v"
+
+
+def _like_out(name: str, value: Any, q: Heads, shape: tuple[int, int, int, int]) -> Heads:
+    """An array like the result. Raises LaunchError: attention-array, attention-out, attention-devices."""
     found = heads(name, value)
     if found.device != q.device:
         raise fail(errors.DEVICES, first=q.place, name=name, other=found.place)
-    if (found.dtype, found.shape) != (q.dtype, q.shape):
-        raise fail(errors.OUT, got=f"{found.dtype} {list(found.shape)}", want=f"{q.dtype} {list(q.shape)}")
+    if (found.dtype, found.shape) != (q.dtype, shape):
+        raise fail(errors.OUT, got=f"{found.dtype} {list(found.shape)}", want=f"{q.dtype} {list(shape)}")
     return found
 
 
-def _described(x: Heads, block: tuple[int, ...], plan: BackwardPlan) -> Described:
-    return Described(x.shape, x.strides, block, plan.layout(block))
+def _contiguous(x: Heads) -> tuple[int, int, int, int]:
+    _, count, length, size = x.shape
+    return count * length * size, length * size, size, 1
+
+
+def _described(shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], plan: BackwardPlan) -> Described:
+    return Described(shape, strides, box, plan.layout(box))

@@ -9,10 +9,19 @@ from typing import Any
 from weft import language as gl
 from weft.kernels.plan import DTYPES
 
-BLOCK_M = {64: 128, 128: 64}
-"""Queries of a block by head size. Two consumers compute 64 x 64 elements each of a block's gradient."""
-BLOCK_N = 128
+BLOCK_M = {64: 128, 128: 64, 256: 64}
+"""Queries of a block by width, the columns that products have: of other head sizes they are filled up with zeros."""
+SIZES = {
+    (64, 64): (64, 64),
+    (96, 96): (128, 128),
+    (128, 128): (128, 128),
+    (192, 128): (256, 128),
+    (256, 256): (256, 256),
+}
+"""Head sizes of queries and keys, and of values, with their widths."""
 STAGES = 2
+ROWS = 64
+"""Rows of an MMA."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,34 +31,80 @@ class BackwardPlan:
 
     dtype: Any
     size: int
+    v_size: int
     right: bool
     left: bool
     ordered: bool
 
     @property
+    def width(self) -> int:
+        """Columns of queries and keys."""
+        return SIZES[self.size, self.v_size][0]
+
+    @property
+    def v_width(self) -> int:
+        """Columns of values."""
+        return SIZES[self.size, self.v_size][1]
+
+    @property
+    def wide(self) -> bool:
+        """Consumers have half of the columns each, not half of the keys."""
+        return self.width > 128
+
+    @property
     def block_m(self) -> int:
         """Queries of a block."""
-        return BLOCK_M[self.size]
+        return BLOCK_M[self.width]
 
     @property
     def block_n(self) -> int:
         """Keys of a program."""
-        return BLOCK_N
+        return ROWS if self.wide else 2 * ROWS
 
     @property
     def rows(self) -> int:
-        """Keys of a consumer."""
-        return BLOCK_N // 2
+        """Keys of a consumer's scores."""
+        return ROWS
+
+    @property
+    def columns(self) -> int:
+        """Queries of a consumer's scores."""
+        return self.block_m // 2 if self.wide else self.block_m
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in which a consumer's part of the gradient of queries is stored, 64 columns each."""
+        return 2 if self.wide else 1
+
+    @property
+    def q_box(self) -> tuple[int, int, int, int]:
+        """Queries, as TMA loads them."""
+        return 1, 1, self.block_m, self.width // self.rounds
+
+    @property
+    def g_box(self) -> tuple[int, int, int, int]:
+        """Gradients of results, as TMA loads them."""
+        return 1, 1, self.block_m, self.v_width // self.rounds
+
+    @property
+    def k_box(self) -> tuple[int, int, int, int]:
+        """Keys, as TMA loads and stores them."""
+        return 1, 1, ROWS, self.width // self.rounds
+
+    @property
+    def v_box(self) -> tuple[int, int, int, int]:
+        """Values, as TMA loads and stores them."""
+        return 1, 1, ROWS, self.v_width // self.rounds
 
     @property
     def axes(self) -> tuple[int, int, int]:
         """The axes of a block's queries in registers, in lanes, and again in registers."""
-        return self.block_m // 8, 4, 2
+        return self.columns // 8, 4, 2
 
     @property
     def s_registers(self) -> Any:
         """The layout of a consumer's scores, keys by queries."""
-        return self.registers_of(self.block_m)
+        return self.registers_of(self.columns)
 
     @property
     def stages(self) -> int:
@@ -76,6 +131,6 @@ class BackwardPlan:
 
 
 @lru_cache(maxsize=256)
-def make_backward_plan(dtype: str, size: int, right: bool, left: bool, ordered: bool) -> BackwardPlan:
+def make_backward_plan(dtype: str, size: int, v_size: int, right: bool, left: bool, ordered: bool) -> BackwardPlan:
     """The plan; equal plans are one object."""
-    return BackwardPlan(DTYPES[dtype], size, right, left, ordered)
+    return BackwardPlan(DTYPES[dtype], size, v_size, right, left, ordered)

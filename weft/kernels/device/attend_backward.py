@@ -18,9 +18,9 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.attend_backward_plan import BackwardPlan
-from weft.kernels.device.attend_parts import along, by_axes, columns, lanes, rows_by_lane, whole_of
+from weft.kernels.device.attend_backward_parts import Extents, mask_needed, seen
+from weft.kernels.device.attend_backward_wide import WideMemory, consume_wide, produce_wide
 from weft.kernels.device.rings import barriers_of
-from weft.kernels.device.schedulers import in_bands
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 ROWS = 64
@@ -33,7 +33,7 @@ HALF = 64
 def prepare(
     out: gl.tensor, grad: gl.tensor, lse: gl.tensor, lse_grad: gl.tensor | None, scaled: gl.tensor, delta: gl.tensor,
     total: gl.tensor, turns: gl.tensor | None, o_batch: int, o_head: int, o_row: int, g_batch: int, g_head: int, g_row: int,
-    heads: int, queries: int, padded: int, size: gl.constexpr[int],
+    heads: int, queries: int, padded: int, size: gl.constexpr[int], width: gl.constexpr[int],
 ) -> None:  # fmt: skip
     """`delta` and the logarithms in base 2, `scaled`, of rows padded to whole blocks; and dQ, `total`, set to zero.
 
@@ -44,18 +44,20 @@ def prepare(
     row = gl.program_id(0) * ROWS + gl.arange(0, ROWS, rows)
     inside = row < queries
     delta_of_row = gl.zeros([ROWS], gl.float32, rows)
-    for piece in gl.static_range(size // 64):
+    batch, member = gl.cast(head // heads, gl.int64), gl.cast(head % heads, gl.int64)
+    for piece in gl.static_range((size + 63) // 64):
         column = piece * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))
+        there = inside[:, None] & (column < size)[None, :]
         at = (gl.cast(row, gl.int64) * o_row)[:, None] + column[None, :]
         other = (gl.cast(row, gl.int64) * g_row)[:, None] + column[None, :]
-        batch, member = gl.cast(head // heads, gl.int64), gl.cast(head % heads, gl.int64)
-        o = gl.load(out + (batch * o_batch + member * o_head) + at, mask=inside[:, None], other=0)
-        g = gl.load(grad + (batch * g_batch + member * g_head) + other, mask=inside[:, None], other=0)
+        o = gl.load(out + (batch * o_batch + member * o_head) + at, mask=there, other=0)
+        g = gl.load(grad + (batch * g_batch + member * g_head) + other, mask=there, other=0)
         delta_of_row += gl.sum(o.to(gl.float32) * g.to(gl.float32), axis=1)
-        start = total + (gl.cast(head, gl.int64) * padded) * size
-        gl.store(
-            start + (gl.cast(row, gl.int64) * size)[:, None] + column[None, :], gl.zeros([ROWS, 64], gl.float32, layout)
-        )
+    for piece in gl.static_range(width // 64):
+        column = piece * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))
+        start = total + (gl.cast(head, gl.int64) * padded) * width
+        at = (gl.cast(row, gl.int64) * width)[:, None] + column[None, :]
+        gl.store(start + at, gl.zeros([ROWS, 64], gl.float32, layout))
     first = gl.cast(head, gl.int64)
     logarithm = gl.load(lse + first * queries + row, mask=inside, other=-float("inf"))
     if lse_grad is not None:
@@ -72,107 +74,23 @@ def prepare(
 @jit(do_not_specialize=["heads", "queries", "padded", "scale"])
 def convert(
     total: gl.tensor, grad: gl.tensor, batch_stride: int, head_stride: int, row_stride: int, heads: int, queries: int,
-    padded: int, scale: float, size: gl.constexpr[int],
+    padded: int, scale: float, size: gl.constexpr[int], width: gl.constexpr[int],
 ) -> None:  # fmt: skip
     """The gradient of queries: the sums in float32 times the scale, rounded."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     head = gl.program_id(1)
     row = gl.program_id(0) * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-    inside = (row < queries)[:, None]
     start = grad + gl.cast(head // heads, gl.int64) * batch_stride + gl.cast(head % heads, gl.int64) * head_stride
-    for piece in gl.static_range(size // 64):
+    for piece in gl.static_range((size + 63) // 64):
         column = piece * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))
-        at = (gl.cast(head, gl.int64) * padded + row)[:, None] * size + column[None, :]
+        inside = (row < queries)[:, None] & (column < size)[None, :]
+        at = (gl.cast(head, gl.int64) * padded + row)[:, None] * width + column[None, :]
         x = gl.load(total + at, mask=inside, other=0) * scale
         gl.store(
             start + (gl.cast(row, gl.int64) * row_stride)[:, None] + column[None, :],
             x.to(grad.dtype.element_ty),
             mask=inside,
         )
-
-
-@gl.aggregate
-class Extents:
-    """The extents of the problem: `heads` heads of keys and values in all, `kv_heads` of each of its members, and `members`
-    query heads for each; `padded` rows of statistics; the window. Programs are numbered in bands of `band` heads, whose queries
-    and gradients fit in L2 together."""
-
-    members: gl.tensor
-    kv_heads: gl.tensor
-    heads: gl.tensor
-    band: gl.tensor
-    queries: gl.tensor
-    keys: gl.tensor
-    padded: gl.tensor
-    left: gl.tensor
-    right: gl.tensor
-    plan: gl.constexpr
-
-    @jit
-    def visited(self, key):
-        """The first block of queries that see one of the keys from `key` on, and how many there are."""
-        plan: gl.constexpr = self.plan
-        offset = self.keys - self.queries
-        low, high = 0, self.queries
-        if plan.right:
-            low = gl.minimum(gl.maximum(key - offset - self.right, 0), self.queries)
-        if plan.left:
-            last = gl.minimum(key + plan.block_n, self.keys) - 1
-            high = gl.maximum(gl.minimum(last - offset + self.left + 1, self.queries), low)
-        first = low // plan.block_m
-        return first, gl.where(high > low, gl.cdiv(high, plan.block_m) - first, 0)
-
-    @jit
-    def share(self, number):
-        """The share of a program. With a causal mask the first keys are seen by most queries, and those of the first programs.
-
-        In order, programs wait for those before them, and with a causal mask queries see the last keys first of all: there the
-        last keys are those of the first programs, which reach their first queries while the others compute theirs."""
-        plan: gl.constexpr = self.plan
-        columns = gl.cdiv(self.keys, plan.block_n)
-        _, row, column = in_bands(number, self.heads, columns, self.band)
-        if plan.ordered and plan.right:
-            column = columns - 1 - column
-        batch = row // self.kv_heads
-        key = column * plan.block_n
-        first, blocks = self.visited(key)
-        return Share(batch, row - batch * self.kv_heads, key, first, blocks, self)
-
-
-@gl.aggregate
-class Share:
-    """A program's share of the work: its keys from `key` on, the head of keys and values in the batch, the query heads that
-    share it, and the blocks of queries from `first` to `first` + `blocks` - 1 that see one of the keys."""
-
-    batch: gl.tensor
-    head: gl.tensor
-    key: gl.tensor
-    first: gl.tensor
-    blocks: gl.tensor
-    extents: Extents
-
-    @jit
-    def tiles(self):
-        """Blocks of queries of all query heads."""
-        return self.extents.members * self.blocks
-
-    @jit
-    def start(self):
-        """The first query of the first block."""
-        return self.first * self.extents.plan.block_m
-
-    @jit
-    def following(self, member, query):
-        """Query head within the group, and first query, of the block behind this one."""
-        block_m: gl.constexpr = self.extents.plan.block_m
-        query += block_m
-        last = query == (self.first + self.blocks) * block_m
-        return member + last.to(gl.int32), gl.where(last, self.first * block_m, query)
-
-    @jit
-    def line(self, member):
-        """The number of a query head within the batch."""
-        return (self.batch * self.extents.kv_heads + self.head) * self.extents.members + member
 
 
 @gl.aggregate
@@ -201,8 +119,8 @@ class Memory:
     @jit
     def make(plan: gl.constexpr):
         """Everything free."""
-        keys: gl.constexpr = [HALF, plan.size]
-        queries: gl.constexpr = [plan.block_m, plan.size]
+        keys: gl.constexpr = [HALF, plan.width]
+        queries: gl.constexpr = [plan.block_m, plan.width]
         stages: gl.constexpr = plan.stages
         return Memory(
             gl.allocate_shared_memory(plan.dtype, [2, *keys], plan.layout(keys)),
@@ -243,7 +161,8 @@ def produce(memory, q, k, v, g, scaled, delta, share):
 
 @jit
 def reduce(memory, total, turns, share):
-    """Add the parts of dQ to global memory; with `turns`, an integer for each block of queries, in the order of keys."""
+    """Add the parts of dQ to global memory, in one round or in two; with `turns`, an integer for each block of queries, in the
+    order of keys."""
     plan: gl.constexpr = memory.plan
     extents = share.extents
     step: gl.constexpr = -1 if plan.right else 1
@@ -255,16 +174,18 @@ def reduce(memory, total, turns, share):
     member, query = 0, share.start()
     for i in range(share.tiles()):
         row = share.line(member) * extents.padded + query
-        mbarrier.wait(memory.filled.index(0), i & 1)
-        if plan.ordered:
-            block = query // plan.block_m
-            if (block >= first) & (block < first + blocks):
-                gl.atomic_poll(turns + 1 + row // plan.block_m, mine - step)
-        for which in gl.static_range(2):
-            at = [row + which * HALF, 0] if plan.size == HALF else [row, which * HALF]
-            tma.async_atomic_add(total, at, memory.pieces.index(which))
-        tma.store_wait(0)
-        mbarrier.arrive(memory.drained.index(0), count=1)
+        for part in gl.static_range(plan.rounds):
+            mbarrier.wait(memory.filled.index(0), part if plan.rounds == 2 else i & 1)
+            if plan.ordered and part == 0:
+                block = query // plan.block_m
+                if (block >= first) & (block < first + blocks):
+                    gl.atomic_poll(turns + 1 + row // plan.block_m, mine - step)
+            for which in gl.static_range(2):
+                column = (which * plan.rounds + part) * HALF
+                at = [row + which * HALF, 0] if plan.width == HALF else [row, column]
+                tma.async_atomic_add(total, at, memory.pieces.index(which))
+            tma.store_wait(0)
+            mbarrier.arrive(memory.drained.index(0), count=1)
         if plan.ordered:
             tma.store_wait(0, read_only=False)
             gl.atomic_xchg(turns + 1 + row // plan.block_m, mine, sem="release")
@@ -275,9 +196,9 @@ def reduce(memory, total, turns, share):
 def consume(which: gl.constexpr, memory, dk, dv, share, factor, scale):
     """A consumer: the gradients of its 64 keys and values, and a part of those of queries."""
     plan: gl.constexpr = memory.plan
-    sums: gl.constexpr = plan.registers_of(plan.size)
+    sums: gl.constexpr = plan.registers_of(plan.width)
     # Two zeros, which are not the same registers: the loop would begin with a copy, during the first MMA.
-    grad_k, grad_v = gl.full([HALF, plan.size], -0.0, gl.float32, sums), gl.zeros([HALF, plan.size], gl.float32, sums)
+    grad_k, grad_v = gl.full([HALF, plan.width], -0.0, gl.float32, sums), gl.zeros([HALF, plan.width], gl.float32, sums)
     k, v = memory.k.index(which), memory.v.index(which)
     mbarrier.wait(memory.kv_ready.index(0), 0)
     tiles = share.tiles()
@@ -306,8 +227,8 @@ def consume(which: gl.constexpr, memory, dk, dv, share, factor, scale):
     k.store((grad_k * scale).to(plan.dtype))
     fence_async_shared()
     at = [share.batch, share.head, share.key + which * HALF, 0]
-    tma.async_store(dv, at, v.reshape([1, 1, HALF, plan.size]))
-    tma.async_store(dk, at, k.reshape([1, 1, HALF, plan.size]))
+    tma.async_store(dv, at, v.reshape([1, 1, HALF, plan.width]))
+    tma.async_store(dk, at, k.reshape([1, 1, HALF, plan.width]))
     tma.store_wait(0)
 
 
@@ -328,7 +249,7 @@ def tile_of(which: gl.constexpr, memory, share, i, query, s, grad_k, grad_v, fac
 
     Before it is issued the MMAs whose left operands are in registers are waited for: these registers are needed."""
     plan: gl.constexpr = memory.plan
-    operand: gl.constexpr = gl.DotOperandLayout(0, plan.registers_of(plan.size), 2)
+    operand: gl.constexpr = gl.DotOperandLayout(0, plan.registers_of(plan.width), 2)
     vector: gl.constexpr = gl.SliceLayout(0, plan.s_registers)
     slot = i % plan.stages
     q, g = memory.q.index(slot), memory.g.index(slot)
@@ -338,8 +259,8 @@ def tile_of(which: gl.constexpr, memory, share, i, query, s, grad_k, grad_v, fac
     gl.schedule_barrier()
     scaled = memory.scaled.index(slot).reshape([plan.block_m]).load(vector)
     p = gl.exp2(s * factor - scaled[None, :])
-    if mask_needed(share, which, query):
-        p = seen(p, share, which, query)
+    if mask_needed(share, share.key + which * HALF, query):
+        p = seen(p, share, share.key + which * HALF, query)
     weights = gl.convert_layout(p.to(plan.dtype), operand)
     dp = warpgroup_mma_wait(0, dp)
     grad_v = warpgroup_mma(weights, g, grad_v, is_async=True)
@@ -364,42 +285,11 @@ def part_of_queries(memory, which: gl.constexpr, i, half: gl.constexpr, dq):
     """Issue the product for a consumer's part of the gradient of queries, with half of the keys. Parts are of 64 queries, or of
     64 columns."""
     scores, k = memory.scores.index((i & 1) * 2 + half), memory.k.index(half)
-    if memory.plan.size == HALF:
+    if memory.plan.width == HALF:
         scores = scores.slice(which * HALF, HALF, dim=1)
     else:
         k = k.slice(which * HALF, HALF, dim=1)
     return warpgroup_mma(scores.permute([1, 0]), k, dq, use_acc=half > 0, is_async=True)
-
-
-@jit
-def mask_needed(share, which: gl.constexpr, query):
-    """Whether a query of the block does not see one of the consumer's keys."""
-    extents = share.extents
-    key, position = share.key + which * HALF, query + extents.keys - extents.queries
-    needed = key + HALF > extents.keys
-    if extents.plan.right:
-        needed = needed | (key + HALF - 1 > position + extents.right)
-    if extents.plan.left:
-        needed = needed | (key < position + extents.plan.block_m - 1 - extents.left)
-    return needed
-
-
-@jit
-def seen(p, share, which: gl.constexpr, query):
-    """Weights of keys by queries, 0 where the query does not see the key."""
-    extents = share.extents
-    plan: gl.constexpr = extents.plan
-    split = by_axes(p, plan)
-    lane, column = lanes(split.layout, plan), columns(split.layout, plan)
-    key = (share.key + which * HALF + gl.arange(0, HALF, rows_by_lane(split.layout)))[:, None]
-    # From the block's first query on, the number of the first query at whose position the key is.
-    there = key - (query + extents.keys - extents.queries)
-    keep = (key < extents.keys)[:, None, :, None]
-    if plan.right:
-        keep = keep & (column >= along(there - extents.right - lane))
-    if plan.left:
-        keep = keep & (column <= along(there + extents.left - lane))
-    return whole_of(gl.where(keep, split, 0.0), plan)
 
 
 @jit(
@@ -425,12 +315,13 @@ def attend_backward(
     band: int, queries: int, keys: int, padded: int, left: int, right: int, plan: gl.constexpr[BackwardPlan],
 ) -> None:  # fmt: skip
     """Gradients of attention; see the module. `factor` is the scale times the binary logarithm of e."""
-    memory = Memory.make(plan)
+    memory = WideMemory.make(plan) if plan.wide else Memory.make(plan)
     number = gl.program_id(0)
     if plan.ordered:
         # A program with a lower number from here runs; one with a lower program_id may not have started.
         number = gl.atomic_add(turns, 1, sem="relaxed")
     share = Extents(members, kv_heads, heads, band, queries, keys, padded, left, right, plan).share(number)
-    work = [(consume, (which, memory, dk, dv, share, factor, scale)) for which in range(2)]
-    load = (produce, (memory, q, k, v, g, scaled, delta, share))
+    load = (produce_wide if plan.wide else produce, (memory, q, k, v, g, scaled, delta, share))
+    part: gl.constexpr = consume_wide if plan.wide else consume
+    work = [(part, (which, memory, dk, dv, share, factor, scale)) for which in range(2)]
     gl.warp_specialize([*work, load, (reduce, (memory, total, turns, share))], [4, 1, 1], [240, 24, 24])
