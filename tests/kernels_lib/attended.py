@@ -51,18 +51,21 @@ def check(out, lse, s, v):
         assert mine.max() <= 2 * other.max() + 1e-7
 
 
-def gradients(grad, q, k, v, seen, scale, lse_grad=0.0):
-    """The gradients of q, k and v in float64, where `grad` is that of the results and `lse_grad` that of the logarithms."""
+def gradients(grad, q, k, v, seen, scale, lse_grad=0.0, softcap=np.inf, bias=0.0):
+    """The gradients of q, k and v in float64, where `grad` is that of the results and `lse_grad` that of the logarithms. `bias`
+    is added to scores, behind the soft cap."""
     grad, q, k, v = (x.astype(np.float64) for x in (grad, q, k, v))
     members = q.shape[1] // k.shape[1]
-    s = np.where(seen, scores(q, k, scale), -np.inf)
+    raw = scores(q, k, scale)
+    tangents = np.zeros_like(raw) if softcap == np.inf else np.tanh(raw / softcap)
+    s = np.where(seen, (raw if softcap == np.inf else softcap * tangents) + bias, -np.inf)
     top = s.max(-1, keepdims=True, initial=-np.inf)
     p = np.exp(s - np.where(np.isneginf(top), 0, top))
     total = p.sum(-1, keepdims=True)
     p = p / np.where(total == 0, 1, total)
     wide_k, wide_v = (np.repeat(x, members, 1) for x in (k, v))
     delta = ((p @ wide_v) * grad).sum(-1, keepdims=True) - np.asarray(lse_grad)[..., None]
-    ds = p * (grad @ wide_v.swapaxes(-1, -2) - delta)
+    ds = p * (grad @ wide_v.swapaxes(-1, -2) - delta) * (1 - tangents**2)
 
     def of_group(x):
         return x.reshape(x.shape[0], k.shape[1], members, *x.shape[2:]).sum(2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.errors import attention as errors
@@ -10,6 +10,7 @@ from weft.errors import fail
 from weft.kernels.arrays import Described, key_of
 from weft.kernels.attend_backward_plan import SIZES, BackwardPlan, make_backward_plan
 from weft.kernels.attend_options import LOG2_E, Options, check_options, check_vector, factors
+from weft.kernels.device.attend import SEARCHES, find_spans
 from weft.kernels.device.attend_backward import ROWS, attend_backward, convert, prepare
 from weft.kernels.heads import Heads, check_alike, check_described, heads
 from weft.kernels.machines import target_of
@@ -52,21 +53,29 @@ _known: dict[Any, Backward | None] = {}
 
 def attention_backward(
     grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, lse_grad: Any = None, deterministic: bool = False, stream: Any = None,
+    window: tuple[int | None, int | None] | None = None, softcap: float | None = None, alibi: Any = None, prefix: Any = None,
+    documents: Any = None, mask_mod: Any = None, mask_args: tuple[Any, ...] = (), lse_grad: Any = None,
+    deterministic: bool = False, stream: Any = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of q, k and v, where `grad` is that of `out, lse = attention(q, k, v, ..., return_lse=True)`.
 
-    Arrays are as `attention` takes them, with any of its head sizes; `grad` is like `out`, and `lse` float32 [batch, heads,
-    queries]. `lse_grad`, like lse, is the gradient of lse if that was used. Gradients have the types of their arrays and are
-    contiguous. Those of q are added up in float32 in memory, by all programs that have keys it sees, in any order: they may
-    differ in their last bits from call to call. With `deterministic` these programs take turns, and gradients are the same in
-    every call. Host arrays are simulated.
+    Arrays and options are as `attention` takes them; `grad` is like `out`, and `lse` float32 [batch, heads, queries].
+    `lse_grad`, like lse, is the gradient of lse if that was used. Sinks are part of lse and need no argument; their own
+    gradient is minus the sum of exp(sink - lse) * (sum(grad * out) - lse_grad) over the queries of a head. There are no
+    gradients of slopes, none with a `score_mod`, whose derivative is not known, and none for variable lengths.
+
+    Gradients have the types of their arrays and are contiguous. Those of q are added up in float32 in memory, by all programs
+    that have keys it sees, in any order: they may differ in their last bits from call to call. With `deterministic` these
+    programs take turns, and gradients are the same in every call. Host arrays are simulated.
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads,
-    attention-backward-size, attention-strides, attention-scale, attention-window, attention-out, attention-option,
-    attention-target, kernels-out-needed.
+    attention-backward-size, attention-strides, attention-scale, attention-window, attention-softcap, attention-prefix,
+    attention-together, attention-function, attention-block-mask, attention-out, attention-option, attention-target,
+    kernels-out-needed.
     """
-    options = Options(causal, scale, window)
+    options = Options(
+        causal, scale, window, softcap, alibi, None, prefix, documents, mask_mod=mask_mod, mask_args=tuple(mask_args)
+    )
     call = _ready((q, k, v, out, grad), lse, lse_grad, options, bool(deterministic))
     dtype = heads("q", q).dtype if call is None else call.dtype
     dq, dk, dv = (empty_like(q, tuple(x.shape), dtype) for x in (q, k, v))
@@ -93,13 +102,21 @@ def attention_backward(
         num_warps=4,
         stream=stream,
     )
+    masked = options.mask_args if options.blocks is None else options.blocks.mask_args
+    spans = None
+    if documents is not None:
+        batch, _, length, _ = q.shape
+        spans = empty_like(q, (batch, 2, length), "int32")
+        find_spans[-(-length // SEARCHES), batch](documents, spans, length, num_warps=1, stream=stream)
     attend_backward[call.programs](
         call.q.of(q), call.k.of(k), call.v.of(v), call.grad.of(grad), call.statistics.of(scaled), call.statistics.of(delta),
-        call.total.of(total), call.dk.of(dk), call.dv.of(dv), turns, *call.numbers, plan, num_warps=4, stream=stream,
+        call.total.of(total), call.dk.of(dk), call.dv.of(dv), turns, alibi, prefix, spans, masked, *call.numbers,
+        plan, num_warps=4, stream=stream,
     )  # fmt: skip
     convert[padded // ROWS, lines](total, dq, *call.converted, plan.size, plan.width, num_warps=4, stream=stream)
-    for x in (scaled, delta, total, *(() if turns is None else (turns,))):
-        used_on(x, stream)
+    for x in (scaled, delta, total, turns, spans):
+        if x is not None:
+            used_on(x, stream)
     return dq, dk, dv
 
 
@@ -131,7 +148,8 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
     shape = (batch, count, queries, v_size)
     result, gradient = (_like_out(name, x, query, shape) for name, x in (("out", out), ("grad", grad)))
     left, right = check_options(options, query, key)
-    scores, _ = factors(options, size)
+    score, inner = factors(options, size)
+    softmax, _ = factors(replace(options, softcap=None), size)
     for name, x in (("lse", lse), ("lse_grad", lse_grad)):
         if x is not None:
             check_vector(name, x, "float32", (batch, count, queries), query)
@@ -142,7 +160,7 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
     machine = target_of(query.device)
     if not machine.has_wgmma:
         raise fail(errors.TARGET, target=machine.name)
-    plan = make_backward_plan(query.dtype, size, v_size, right is not None, left is not None, ordered)
+    plan = make_backward_plan(query.dtype, size, v_size, replace(options.parts(left, right), blocks=False), ordered)
     padded, lines = -(-queries // PAD) * PAD, batch * count
     members = count // kv_heads
     band = max(1, CACHE_BYTES // (members * queries * (query.itemsize * (size + v_size) + 4 * plan.width)))
@@ -157,9 +175,10 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
         _described(key.shape, dk, plan.k_box, plan), _described(value.shape, dv, plan.v_box, plan),
         (*result.strides[:3], *gradient.strides[:3], count, queries, padded),
         (
-            scores, scores / LOG2_E, members, kv_heads, batch * kv_heads, band, queries, keys, padded, left or 0, right or 0,
+            score, inner, softmax / LOG2_E, members, kv_heads, batch * kv_heads, band, queries, keys, padded, left or 0,
+            right or 0,
         ),
-        (*dq[:3], count, queries, padded, scores / LOG2_E),
+        (*dq[:3], count, queries, padded, softmax / LOG2_E),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from weft import language as gl
+from weft.kernels.attend_plan import Parts
 from weft.kernels.plan import DTYPES
 
 BLOCK_M = {64: 128, 128: 64, 256: 64}
@@ -26,14 +27,13 @@ ROWS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackwardPlan:
-    """Everything that the kernel is specialised on. `right` and `left`: the window has such a side. `ordered`: the programs add
-    to the gradients of queries in one order."""
+    """Everything that the kernel is specialised on. `ordered`: the programs add to the gradients of queries in one
+    order."""
 
     dtype: Any
     size: int
     v_size: int
-    right: bool
-    left: bool
+    parts: Parts
     ordered: bool
 
     @property
@@ -131,6 +131,6 @@ class BackwardPlan:
 
 
 @lru_cache(maxsize=256)
-def make_backward_plan(dtype: str, size: int, v_size: int, right: bool, left: bool, ordered: bool) -> BackwardPlan:
+def make_backward_plan(dtype: str, size: int, v_size: int, parts: Parts, ordered: bool) -> BackwardPlan:
     """The plan; equal plans are one object."""
-    return BackwardPlan(DTYPES[dtype], size, v_size, right, left, ordered)
+    return BackwardPlan(DTYPES[dtype], size, v_size, parts, ordered)

@@ -15,10 +15,12 @@ after.
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.attend_backward_plan import BackwardPlan
-from weft.kernels.device.attend_backward_parts import Extents, mask_needed, seen
+from weft.kernels.device.attend_backward_parts import Extents, gradient_of, weights_of
 from weft.kernels.device.attend_backward_wide import WideMemory, consume_wide, produce_wide
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
@@ -165,11 +167,11 @@ def reduce(memory, total, turns, share):
     order of keys."""
     plan: gl.constexpr = memory.plan
     extents = share.extents
-    step: gl.constexpr = -1 if plan.right else 1
+    step: gl.constexpr = -1 if plan.parts.right else 1
     mine = share.key // plan.block_n + 1
     if plan.ordered:
         before = share.key - step * plan.block_n
-        first, blocks = extents.visited(before)
+        first, blocks = extents.visited(share.batch, before)
         blocks = gl.where((before >= 0) & (before < extents.keys), blocks, 0)
     member, query = 0, share.start()
     for i in range(share.tiles()):
@@ -209,7 +211,7 @@ def consume(which: gl.constexpr, memory, dk, dv, share, factor, scale):
             slot = i % plan.stages
             # Of all MMAs: ptxas does not see that those before the loop's end are complete, and serialises behind another wait.
             s = warpgroup_mma_wait(0, s)
-            grad_k, grad_v, dq = tile_of(which, memory, share, i, query, s, grad_k, grad_v, factor)
+            grad_k, grad_v, dq = tile_of(which, memory, share, i, member, query, s, grad_k, grad_v, factor)
             # The last block's scores are computed once more, for nothing.
             s = scores_of(memory, which, gl.minimum(i + 1, tiles - 1))
             dq = warpgroup_mma_wait(1, dq)
@@ -244,7 +246,7 @@ def scores_of(memory, which: gl.constexpr, i):
 
 
 @jit
-def tile_of(which: gl.constexpr, memory, share, i, query, s, grad_k, grad_v, factor):
+def tile_of(which: gl.constexpr, memory, share, i, member, query, s, grad_k, grad_v, factor):
     """Add a block of queries, whose scores are `s`, to the gradients of keys and values, and issue the part of dQ.
 
     Before it is issued the MMAs whose left operands are in registers are waited for: these registers are needed."""
@@ -258,15 +260,13 @@ def tile_of(which: gl.constexpr, memory, share, i, query, s, grad_k, grad_v, fac
     # Exponentials between its instructions would keep the tensor core waiting.
     gl.schedule_barrier()
     scaled = memory.scaled.index(slot).reshape([plan.block_m]).load(vector)
-    p = gl.exp2(s * factor - scaled[None, :])
-    if mask_needed(share, share.key + which * HALF, query):
-        p = seen(p, share, share.key + which * HALF, query)
+    p, tangents = weights_of(share, member, share.key + which * HALF, query, s, scaled, factor)
     weights = gl.convert_layout(p.to(plan.dtype), operand)
     dp = warpgroup_mma_wait(0, dp)
     grad_v = warpgroup_mma(weights, g, grad_v, is_async=True)
     gl.schedule_barrier()
     delta = memory.delta.index(slot).reshape([plan.block_m]).load(vector)
-    ds = (p * (dp - delta[None, :])).to(plan.dtype)
+    ds = gradient_of(p, dp, delta, tangents, plan)
     memory.scores.index((i & 1) * 2 + which).store(ds)
     fence_async_shared()
     mbarrier.arrive(memory.exchanged.index(0), count=1)
@@ -293,7 +293,7 @@ def part_of_queries(memory, which: gl.constexpr, i, half: gl.constexpr, dq):
 
 
 @jit(
-    fast_math=["exp2"],
+    fast_math=["exp2", "div"],
     do_not_specialize=[
         "members",
         "kv_heads",
@@ -305,22 +305,41 @@ def part_of_queries(memory, which: gl.constexpr, i, half: gl.constexpr, dq):
         "left",
         "right",
         "factor",
+        "inner",
         "scale",
     ],
 )
 def attend_backward(
     q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, g: tma.tensor_descriptor,
     scaled: tma.tensor_descriptor, delta: tma.tensor_descriptor, total: tma.tensor_descriptor, dk: tma.tensor_descriptor,
-    dv: tma.tensor_descriptor, turns: gl.tensor | None, factor: float, scale: float, members: int, kv_heads: int, heads: int,
-    band: int, queries: int, keys: int, padded: int, left: int, right: int, plan: gl.constexpr[BackwardPlan],
+    dv: tma.tensor_descriptor, turns: gl.tensor | None, slopes: gl.tensor | None, prefix: gl.tensor | None,
+    spans: gl.tensor | None, mask_args: tuple[Any, ...], factor: float, inner: float, scale: float, members: int, kv_heads: int,
+    heads: int, band: int, queries: int, keys: int, padded: int, left: int, right: int, plan: gl.constexpr[BackwardPlan],
 ) -> None:  # fmt: skip
-    """Gradients of attention; see the module. `factor` is the scale times the binary logarithm of e."""
+    """Gradients of attention; see the module. `factor` and `inner` are those of `Scoring`, `scale` that of scores."""
     memory = WideMemory.make(plan) if plan.wide else Memory.make(plan)
     number = gl.program_id(0)
+    extents = Extents(
+        members,
+        kv_heads,
+        heads,
+        band,
+        queries,
+        keys,
+        padded,
+        left,
+        right,
+        inner,
+        slopes,
+        prefix,
+        spans,
+        mask_args,
+        plan,
+    )
     if plan.ordered:
         # A program with a lower number from here runs; one with a lower program_id may not have started.
         number = gl.atomic_add(turns, 1, sem="relaxed")
-    share = Extents(members, kv_heads, heads, band, queries, keys, padded, left, right, plan).share(number)
+    share = extents.share(number)
     load = (produce_wide if plan.wide else produce, (memory, q, k, v, g, scaled, delta, share))
     part: gl.constexpr = consume_wide if plan.wide else consume
     work = [(part, (which, memory, dk, dv, share, factor, scale)) for which in range(2)]

@@ -1,10 +1,14 @@
-"""Parts of the kernels for gradients of attention: the share of a program, and the keys that queries see."""
+"""Parts of the kernels for gradients of attention: the share of a program, the keys that queries see, and their weights.
+
+Scores are keys by queries. Documents are those of keys here: a key is seen by an interval of queries, and a thread has two keys
+but many queries."""
 
 from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.attend_parts import along, by_axes, columns, lanes, rows_by_lane, whole_of
+from weft.kernels.device.attend_scores import LOG2_E
 from weft.kernels.device.schedulers import in_bands
 
 
@@ -23,21 +27,37 @@ class Extents:
     padded: gl.tensor
     left: gl.tensor
     right: gl.tensor
+    inner: gl.tensor
+    slopes: gl.tensor | None
+    prefix: gl.tensor | None
+    spans: gl.tensor | None
+    mask_args: tuple
     plan: gl.constexpr
 
     @jit
-    def visited(self, key):
+    def visited(self, batch, key):
         """The first block of queries that see one of the keys from `key` on, and how many there are."""
         plan: gl.constexpr = self.plan
         offset = self.keys - self.queries
+        last = gl.minimum(key + plan.block_n, self.keys) - 1
         low, high = 0, self.queries
-        if plan.right:
+        if plan.parts.right:
             low = gl.minimum(gl.maximum(key - offset - self.right, 0), self.queries)
-        if plan.left:
-            last = gl.minimum(key + plan.block_n, self.keys) - 1
-            high = gl.maximum(gl.minimum(last - offset + self.left + 1, self.queries), low)
+        if plan.parts.prefix:
+            low = gl.where(key < gl.load(self.prefix + batch), 0, low)
+        if plan.parts.left:
+            high = gl.minimum(last - offset + self.left + 1, self.queries)
+        if plan.parts.documents:
+            low = gl.maximum(low, self.document(batch, key, 0))
+            high = gl.minimum(high, self.document(batch, last, 1))
         first = low // plan.block_m
         return first, gl.where(high > low, gl.cdiv(high, plan.block_m) - first, 0)
+
+    @jit
+    def document(self, batch, key, end: gl.constexpr):
+        """The first query of a key's document, or the one behind its last. Of keys that there are not those of the nearest."""
+        inside = gl.minimum(gl.maximum(key, 0), self.keys - 1)
+        return gl.load(self.spans + (2 * batch + end) * self.keys + inside)
 
     @jit
     def share(self, number):
@@ -48,11 +68,11 @@ class Extents:
         plan: gl.constexpr = self.plan
         columns = gl.cdiv(self.keys, plan.block_n)
         _, row, column = in_bands(number, self.heads, columns, self.band)
-        if plan.ordered and plan.right:
+        if plan.ordered and plan.parts.right:
             column = columns - 1 - column
         batch = row // self.kv_heads
         key = column * plan.block_n
-        first, blocks = self.visited(key)
+        first, blocks = self.visited(batch, key)
         return Share(batch, row - batch * self.kv_heads, key, first, blocks, self)
 
 
@@ -93,15 +113,74 @@ class Share:
 
 
 @jit
+def weights_of(share, member, key, query, s, logarithms, factor):
+    """Weights of a consumer's keys and queries, from `key` and `query` on; and the tangents of scores, with a soft cap."""
+    extents = share.extents
+    parts: gl.constexpr = extents.plan.parts
+    if parts.softcap:
+        # tanh(x), as in the forward pass.
+        s = 1.0 - 2.0 / (gl.exp2(s * extents.inner) + 1.0)
+    biased = s
+    if parts.alibi:
+        biased = distant(share, member, key, query, s, factor)
+    p = gl.exp2(biased * factor - logarithms[None, :])
+    if mask_needed(share, key, query):
+        p = seen(p, share, key, query)
+    if parts.mask_mod is not None:
+        p = allowed(p, share, member, key, query)
+    return p, s
+
+
+@jit
+def gradient_of(p, dp, delta, tangents, plan: gl.constexpr):
+    """Gradients of scores."""
+    ds = p * (dp - delta[None, :])
+    if plan.parts.softcap:
+        ds = ds * (1.0 - tangents * tangents)
+    return ds.to(plan.dtype)
+
+
+@jit
+def distant(share, member, key, query, s, factor):
+    """Scores minus the distance of query and key times the slope of the head."""
+    extents = share.extents
+    plan: gl.constexpr = extents.plan
+    split = by_axes(s, plan)
+    slope = gl.load(extents.slopes + share.head * extents.members + member) * (LOG2_E / factor)
+    row = gl.arange(0, plan.rows, rows_by_lane(split.layout))
+    there = (key - (query + extents.keys - extents.queries) + row)[:, None] - lanes(split.layout, plan)
+    away = columns(split.layout, plan).to(gl.float32) - along(there.to(gl.float32))
+    return whole_of(split - slope * gl.abs(away), plan)
+
+
+@jit
+def allowed(p, share, member, key, query):
+    """Weights, 0 where the caller's function says that the query does not see the key; as in the forward pass it is asked about
+    the last query or key instead of those behind."""
+    extents = share.extents
+    plan: gl.constexpr = extents.plan
+    row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))[:, None]
+    column = gl.arange(0, plan.columns, gl.SliceLayout(0, plan.s_registers))[None, :]
+    head, q = share.head * extents.members + member, gl.minimum(query + column, extents.queries - 1)
+    k = gl.minimum(key + row, extents.keys - 1)
+    return gl.where(plan.parts.mask_mod(share.batch, head, q, k, *extents.mask_args), p, 0.0)
+
+
+@jit
 def mask_needed(share, key, query):
     """Whether one of the queries of a consumer's scores, from `query` on, does not see one of its keys, from `key` on."""
     extents = share.extents
+    plan: gl.constexpr = extents.plan
     position = query + extents.keys - extents.queries
-    needed = key + extents.plan.rows > extents.keys
-    if extents.plan.right:
-        needed = needed | (key + extents.plan.rows - 1 > position + extents.right)
-    if extents.plan.left:
-        needed = needed | (key < position + extents.plan.columns - 1 - extents.left)
+    needed = key + plan.rows > extents.keys
+    if plan.parts.right:
+        needed = needed | (key + plan.rows - 1 > position + extents.right)
+    if plan.parts.left:
+        needed = needed | (key < position + plan.columns - 1 - extents.left)
+    if plan.parts.documents:
+        last = key + plan.rows - 1
+        needed = needed | (extents.document(share.batch, last, 0) > query)
+        needed = needed | (extents.document(share.batch, key, 1) < query + plan.columns)
     return needed
 
 
@@ -115,9 +194,19 @@ def seen(p, share, key, query):
     key = (key + gl.arange(0, plan.rows, rows_by_lane(split.layout)))[:, None]
     # From the first query on, the number of the query at whose position the key is.
     there = key - (query + extents.keys - extents.queries)
+    low, high = 0, plan.columns
+    if plan.parts.right:
+        low = there - extents.right
+    if plan.parts.prefix:
+        low = gl.where(key < gl.load(extents.prefix + share.batch), 0, low)
+    if plan.parts.left:
+        high = there + extents.left + 1
+    if plan.parts.documents:
+        low = gl.maximum(low, extents.document(share.batch, key, 0) - query)
+        high = gl.minimum(high, extents.document(share.batch, key, 1) - query)
     keep = (key < extents.keys)[:, None, :, None]
-    if plan.right:
-        keep = keep & (column >= along(there - extents.right - lane))
-    if plan.left:
-        keep = keep & (column <= along(there + extents.left - lane))
+    if plan.parts.right or plan.parts.documents:
+        keep = keep & (column >= along(low - lane))
+    if plan.parts.left or plan.parts.documents:
+        keep = keep & (column < along(high - lane))
     return whole_of(gl.where(keep, split, 0.0), plan)

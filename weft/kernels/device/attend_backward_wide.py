@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.attend_backward_parts import mask_needed, seen
+from weft.kernels.device.attend_backward_parts import gradient_of, weights_of
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
@@ -113,7 +113,7 @@ def consume_wide(which: gl.constexpr, memory, dk, dv, share, factor, scale):
         for i in range(tiles):
             slot = i % plan.stages
             s = warpgroup_mma_wait(0, s)
-            exchange(which, memory, share, i, query, s, factor)
+            exchange(which, memory, share, i, member, query, s, factor)
             weights, scores = memory.weights.index(i & 1), memory.scores.index(i & 1)
             grad_v = warpgroup_mma(weights, memory.g.index(which), grad_v, is_async=True)
             grad_k = warpgroup_mma(scores, memory.q.index(slot * 2 + which), grad_k, is_async=True)
@@ -161,7 +161,7 @@ def wide_scores_of(memory, which: gl.constexpr, i):
 
 
 @jit
-def exchange(which: gl.constexpr, memory, share, i, query, s, factor):
+def exchange(which: gl.constexpr, memory, share, i, member, query, s, factor):
     """Store the weights of a consumer's scores and their gradients, and wait for those of the other's."""
     plan: gl.constexpr = memory.plan
     vector: gl.constexpr = gl.SliceLayout(0, plan.s_registers)
@@ -173,14 +173,12 @@ def exchange(which: gl.constexpr, memory, share, i, query, s, factor):
         dp = warpgroup_mma(memory.v.index(half), g, dp, use_acc=half > 0, is_async=True)
     gl.schedule_barrier()
     scaled = memory.scaled.index(slot).reshape([ROWS]).slice(which * HALF, HALF).load(vector)
-    p = gl.exp2(s * factor - scaled[None, :])
-    if mask_needed(share, share.key, query + which * HALF):
-        p = seen(p, share, share.key, query + which * HALF)
+    p, tangents = weights_of(share, member, share.key, query + which * HALF, s, scaled, factor)
     memory.weights.index(i & 1).slice(which * HALF, HALF, dim=1).store(p.to(plan.dtype))
     dp = warpgroup_mma_wait(0, dp)
     delta = memory.delta.index(slot).reshape([ROWS]).slice(which * HALF, HALF).load(vector)
-    ds = p * (dp - delta[None, :])
-    memory.scores.index(i & 1).slice(which * HALF, HALF, dim=1).store(ds.to(plan.dtype))
+    ds = gradient_of(p, dp, delta, tangents, plan)
+    memory.scores.index(i & 1).slice(which * HALF, HALF, dim=1).store(ds)
     fence_async_shared()
     mbarrier.arrive(memory.exchanged.index(0), count=1)
     mbarrier.wait(memory.exchanged.index(0), i & 1)
