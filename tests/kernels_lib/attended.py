@@ -51,17 +51,18 @@ def check(out, lse, s, v):
         assert mine.max() <= 2 * other.max() + 1e-7
 
 
-def gradients(grad, q, k, v, seen, scale, lse_grad=0.0, softcap=np.inf, bias=0.0):
+def gradients(grad, q, k, v, seen, scale, lse_grad=0.0, softcap=np.inf, bias=0.0, sinks=None):
     """The gradients of q, k and v in float64, where `grad` is that of the results and `lse_grad` that of the logarithms. `bias`
-    is added to scores, behind the soft cap."""
+    is added to scores, behind the soft cap; `sinks` are scores of a key without a value for each head."""
     grad, q, k, v = (x.astype(np.float64) for x in (grad, q, k, v))
     members = q.shape[1] // k.shape[1]
     raw = scores(q, k, scale)
     tangents = np.zeros_like(raw) if softcap == np.inf else np.tanh(raw / softcap)
     s = np.where(seen, (raw if softcap == np.inf else softcap * tangents) + bias, -np.inf)
     top = s.max(-1, keepdims=True, initial=-np.inf)
-    p = np.exp(s - np.where(np.isneginf(top), 0, top))
-    total = p.sum(-1, keepdims=True)
+    top = np.where(np.isneginf(top), 0, top)
+    p = np.exp(s - top)
+    total = p.sum(-1, keepdims=True) + (0 if sinks is None else np.exp(sinks[:, None, None] - top))
     p = p / np.where(total == 0, 1, total)
     wide_k, wide_v = (np.repeat(x, members, 1) for x in (k, v))
     delta = ((p @ wide_v) * grad).sum(-1, keepdims=True) - np.asarray(lse_grad)[..., None]

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft
 from tests.cuda.build import needs_nvrtc
 from tests.kernels_lib.attended import causal_mask, expected, gradients, scores
 from weft.errors import LaunchError
@@ -17,16 +18,23 @@ from weft.kernels.device import attend_backward as device_code
 MATRIX = pytest.mark.matrix
 
 
+@weft.jit
+def strided(_batch, _head, query, key, step):
+    """A mask function: queries and keys whose numbers do not add up to a multiple."""
+    return (query + key) % step != 0
+
+
 def test_the_reference_by_finite_differences():
     rng = np.random.default_rng(0)
     q, k, v, grad = (rng.normal(size=(1, heads, n, 4)) for heads, n in ((2, 3), (1, 5), (1, 5), (2, 3)))
     lse_grad, seen, scale, step = rng.normal(size=(1, 2, 3)), causal_mask(3, 5), 0.7, 1e-6
+    bias = rng.normal(size=(2, 3, 5))
 
     def loss():
-        out, lse = expected(np.where(seen, scores(q, k, scale), -np.inf), v)
+        out, lse = expected(np.where(seen, 0.9 * np.tanh(scores(q, k, scale) / 0.9) + bias, -np.inf), v)
         return (out * grad).sum() + (lse * lse_grad).sum()
 
-    for x, want in zip((q, k, v), gradients(grad, q, k, v, seen, scale, lse_grad), strict=True):
+    for x, want in zip((q, k, v), gradients(grad, q, k, v, seen, scale, lse_grad, 0.9, bias), strict=True):
         for at in np.ndindex(x.shape):
             x[at] += step
             above = loss()
@@ -36,43 +44,83 @@ def test_the_reference_by_finite_differences():
             assert abs((above - below) / (2 * step) - want[at]) < 1e-7
 
 
+# Batch, heads, heads of keys, queries, keys, head sizes, type, options. Arrays stand for the numbers of which they are made.
 CASES = {
-    "whole blocks": (1, 1, 1, 64, 128, 128, np.float16, {}),
-    "one of each": (1, 1, 1, 1, 1, 64, np.float16, {}),
-    "causal, groups": (1, 4, 2, 70, 140, 64, np.float16, {"causal": True}),
-    "causal, groups, 128": (2, 4, 2, 150, 130, 128, ml_dtypes.bfloat16, {"causal": True}),
-    "more queries than keys": (1, 2, 1, 200, 60, 64, np.float16, {"causal": True, "scale": 0.3}),
-    "window": (1, 1, 1, 90, 300, 128, np.float16, {"window": (20, 3)}),
-    "left": (1, 2, 1, 300, 290, 64, np.float16, {"window": (129, None)}),
-    "long": (1, 2, 2, 1000, 129, 64, ml_dtypes.bfloat16, {}),
-    "long, 128": (1, 2, 1, 129, 1000, 128, np.float16, {"causal": True}),
-    "in order": (1, 2, 1, 129, 300, 128, np.float16, {"deterministic": True}),
-    "in order, causal": (1, 2, 1, 70, 300, 64, np.float16, {"causal": True, "deterministic": True}),
-    "in order, window": (2, 1, 1, 300, 290, 64, np.float16, {"window": (60, 3), "deterministic": True}),
+    "whole blocks": (1, 1, 1, 64, 128, (128, 128), np.float16, {}),
+    "one of each": (1, 1, 1, 1, 1, (64, 64), np.float16, {}),
+    "causal, groups": (1, 4, 2, 70, 140, (64, 64), np.float16, {"causal": True}),
+    "causal, groups, 128": (2, 4, 2, 150, 130, (128, 128), ml_dtypes.bfloat16, {"causal": True}),
+    "more queries than keys": (1, 2, 1, 200, 60, (64, 64), np.float16, {"causal": True, "scale": 0.3}),
+    "window": (1, 1, 1, 90, 300, (128, 128), np.float16, {"window": (20, 3)}),
+    "left": (1, 2, 1, 300, 290, (64, 64), np.float16, {"window": (129, None)}),
+    "long": (1, 2, 2, 1000, 129, (64, 64), ml_dtypes.bfloat16, {}),
+    "long, 128": (1, 2, 1, 129, 1000, (128, 128), np.float16, {"causal": True}),
+    "in order": (1, 2, 1, 129, 300, (128, 128), np.float16, {"deterministic": True}),
+    "in order, causal": (1, 2, 1, 70, 300, (64, 64), np.float16, {"causal": True, "deterministic": True}),
+    "in order, window": (2, 1, 1, 300, 290, (64, 64), np.float16, {"window": (60, 3), "deterministic": True}),
+    "96": (1, 2, 1, 70, 140, (96, 96), np.float16, {"causal": True}),
+    "192 with 128": (1, 2, 1, 70, 140, (192, 128), ml_dtypes.bfloat16, {}),
+    "256": (1, 2, 1, 129, 140, (256, 256), ml_dtypes.bfloat16, {"causal": True}),
+    "256, in order": (1, 2, 1, 129, 140, (256, 256), np.float16, {"window": (40, 9), "deterministic": True}),
+    "prefix": (2, 2, 1, 70, 200, (64, 64), np.float16, {"causal": True, "prefix": (5, 150)}),
+    "documents": (2, 2, 1, 200, 200, (128, 128), np.float16, {"causal": True, "documents": 4}),
+    "documents, in order": (2, 2, 1, 200, 200, (64, 64), np.float16, {"documents": 4, "deterministic": True}),
+    "soft cap, slopes": (1, 4, 2, 70, 140, (128, 128), np.float16, {"softcap": 2.0, "alibi": (0.5, 0.1, 0, 1)}),
+    "soft cap, slopes, 256": (
+        1,
+        2,
+        1,
+        70,
+        70,
+        (256, 256),
+        np.float16,
+        {"softcap": 2.0, "alibi": (0.5, 0.1), "causal": True},
+    ),
+    "mask function": (1, 2, 1, 70, 140, (64, 64), np.float16, {"mask_mod": strided, "mask_args": (3,), "softcap": 9.0}),
+    "sinks": (1, 2, 1, 70, 140, (64, 64), np.float16, {"causal": True, "sinks": (0.5, -1)}),
 }
-QUICK = ("one of each", "window", "in order, causal")
+QUICK = ("one of each", "window", "in order, causal", "256", "documents", "soft cap, slopes")
 
 
-def setting(rng, batch, heads, kv_heads, queries, keys, size, dtype, options):
-    shapes = ((heads, queries), (kv_heads, keys), (kv_heads, keys), (heads, queries))
-    arrays = [rng.normal(size=(batch, count, n, size)).astype(dtype) for count, n in shapes]
-    i, j = np.arange(queries)[:, None] + keys - queries, np.arange(keys)[None, :]
+def setting(rng, batch, heads, kv_heads, queries, keys, sizes, dtype, options):
+    """Arrays, the options with theirs, which keys queries see, and the options of the reference."""
+    size, v_size = sizes
+    shapes = ((heads, queries, size), (kv_heads, keys, size), (kv_heads, keys, v_size), (heads, queries, v_size))
+    arrays = [rng.normal(size=(batch, *shape)).astype(dtype) for shape in shapes]
+    options, i, j = dict(options), np.arange(queries)[:, None] + keys - queries, np.arange(keys)[None, :]
     left, right = (1 << 20 if side is None else side for side in options.get("window", (None, None)))
-    seen = (j >= i - left) & (j <= i + (0 if options.get("causal") else right))
-    return arrays, seen, options.get("scale", size**-0.5)
+    seen = np.tile((j >= i - left) & (j <= i + (0 if options.get("causal") else right)), (batch, 1, 1, 1))
+    reference = {"scale": options.get("scale", size**-0.5), "softcap": options.get("softcap", np.inf)}
+    for name, dtype in {"prefix": np.int32, "alibi": np.float32, "sinks": np.float32}.items():
+        if name in options:
+            options[name] = np.array(options[name], dtype)
+    if "prefix" in options:
+        seen |= j < options["prefix"][:, None, None, None]
+    if "documents" in options:
+        options["documents"] = ids = np.sort(rng.integers(0, options["documents"], (batch, keys)), -1).astype(np.int32)
+        seen &= ids[:, None, :, None] == ids[:, None, None, :]
+    if "mask_mod" in options:
+        seen &= (np.arange(queries)[:, None] + j) % options["mask_args"][0] != 0
+    if "alibi" in options:
+        reference["bias"] = -options["alibi"].astype(np.float64)[:, None, None] * np.abs(i - j)
+    if "sinks" in options:
+        reference["sinks"] = options["sinks"]
+    return arrays, options, seen, reference
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else MATRIX) for name in CASES])
 def test_gradients(device, rng, name):
-    options = dict(CASES[name][-1])
+    (q, k, v, grad), options, seen, reference = setting(rng, *CASES[name])
     order = {"deterministic": options.pop("deterministic", False)}
-    (q, k, v, grad), seen, scale = setting(rng, *CASES[name])
+    options = {key: device.array(x) if isinstance(x, np.ndarray) else x for key, x in options.items()}
     given = [device.array(x) for x in (q, k, v)]
     out, lse = attention(*given, return_lse=True, **options)
-    lse_grad = rng.normal(size=lse.shape).astype(np.float32) if name in ("causal, groups", "long, 128") else None
+    options.pop("sinks", None)
+    lse_grad = rng.normal(size=lse.shape).astype(np.float32) if name in ("causal, groups", "long, 128", "256") else None
     extra = {} if lse_grad is None else {"lse_grad": device.array(lse_grad)}
     found = attention_backward(device.array(grad), *given, out, lse, **options, **extra, **order)
-    wanted = gradients(grad, q, k, v, seen, scale, 0.0 if lse_grad is None else np.where(seen.any(-1), lse_grad, 0))
+    given_up = 0.0 if lse_grad is None else np.where(seen.any(-1), lse_grad, 0)
+    wanted = gradients(grad, q, k, v, seen, lse_grad=given_up, **reference)
     step = 2**-10 if q.dtype == np.float16 else 2**-7
     for mine, want, like in zip(found, wanted, (q, k, v), strict=True):
         got = device.numpy(mine)
@@ -121,7 +169,7 @@ def test_without_keys_gradients_are_zero(device):
 
 
 def test_mistakes():
-    q, wide = np.zeros((1, 2, 5, 64), np.float16), np.zeros((1, 2, 5, 256), np.float16)
+    q, wide = np.zeros((1, 2, 5, 64), np.float16), np.zeros((1, 2, 5, 320), np.float16)
     lse = np.zeros((1, 2, 5), np.float32)
     for code, call in {
         "attention-backward-size": lambda: attention_backward(wide, wide, wide, wide, wide, lse),

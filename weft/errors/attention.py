@@ -45,7 +45,7 @@ BACKWARD_SIZE = row(
     "attention-backward-size",
     LaunchError,
     "attention has no gradients for head size {size} with {v_size} for v",
-    "there are those of head sizes {known}, the same for v",
+    "there are those of head sizes {known}",
 )
 STRIDES = row(
     "attention-strides",

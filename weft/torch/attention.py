@@ -12,29 +12,40 @@ if TYPE_CHECKING:
 
 
 @operator("weft::attention")
-def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
-    """`weft.kernels.attention` as an operator. Under `torch.autocast` all three take its type.
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None, softcap: float | None = None,
+    left: int | None = None, right: int | None = None,
+) -> Tensor:  # fmt: skip
+    """`weft.kernels.attention` as an operator, with the window (left, right). Under `torch.autocast` q, k and v take its type.
 
-    Differentiable at head sizes 64 and 128: where a gradient is wanted, it calls `attention_lse`."""
-    return kernels.attention(q, k, v, causal=causal, scale=scale)
+    Where a gradient is wanted, it calls `attention_lse`."""
+    return kernels.attention(q, k, v, causal=causal, scale=scale, softcap=softcap, window=(left, right))
 
 
 @operator("weft::attention_lse")
 def attention_lse(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
-) -> tuple[Tensor, Tensor]:
-    """`attention` with the logarithms of the sums of exponentials, float32 [batch, heads, queries]. Both are differentiable, at
-    head sizes 64 and 128."""
-    return kernels.attention(q, k, v, causal=causal, scale=scale, return_lse=True)
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None, softcap: float | None = None,
+    left: int | None = None, right: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`attention` with the logarithms of the sums of exponentials, float32 [batch, heads, queries]. Both are differentiable.
+
+    Under `torch.use_deterministic_algorithms(True)` gradients are the same bits in every call."""
+    return kernels.attention(
+        q, k, v, causal=causal, scale=scale, softcap=softcap, window=(left, right), return_lse=True
+    )
 
 
 @operator("weft::attention_backward")
 def attention_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, lse_grad: Tensor | None = None, *,
-    causal: bool = False, scale: float | None = None,
+    causal: bool = False, scale: float | None = None, softcap: float | None = None, left: int | None = None,
+    right: int | None = None, deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """`weft.kernels.attention_backward` as an operator."""
-    return kernels.attention_backward(grad, q, k, v, out, lse, causal=causal, scale=scale, lse_grad=lse_grad)
+    return kernels.attention_backward(
+        grad, q, k, v, out, lse, causal=causal, scale=scale, softcap=softcap, window=(left, right), lse_grad=lse_grad,
+        deterministic=deterministic,
+    )  # fmt: skip
 
 
 @attention.register_fake
@@ -77,11 +88,18 @@ def _contiguous() -> Any:
     return torch.contiguous_format
 
 
+def _deterministic() -> bool:
+    import torch
+
+    return torch.are_deterministic_algorithms_enabled()
+
+
 def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> tuple[Tensor, ...]:
     q, k, v, out, lse = ctx.saved_tensors
     grad = out.new_zeros(out.shape) if grad is None else _readable(grad)
     lse_grad = None if lse_grad is None else lse_grad.contiguous()
-    return attention_backward(grad, q, k, v, out, lse, lse_grad, **ctx.keywords)
+    deterministic = _deterministic()
+    return attention_backward(grad, q, k, v, out, lse, lse_grad, deterministic=deterministic, **ctx.keywords)
 
 
 @attention.register_differentiable
