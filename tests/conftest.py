@@ -34,11 +34,11 @@ os.environ.setdefault("WEFT_VERIFY", "1")
 # A commit passes or fails always: examples follow from the text of the test, and none is remembered. How many are thrown away,
 # and how long they take to make on a busy machine, says nothing about weft.
 settings.register_profile(
-    "weft", derandomize=True, database=None, deadline=None,
+    "weft", derandomize=True, database=None, deadline=None, max_examples=40,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )  # fmt: skip
 # Others in each run, of which a failure prints how to have it again: `make stress`.
-settings.register_profile("fresh", settings.get_profile("weft"), derandomize=False, print_blob=True)
+settings.register_profile("fresh", settings.get_profile("weft"), derandomize=False, max_examples=100, print_blob=True)
 settings.load_profile("weft")
 
 TESTS = Path(__file__).parent

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.passes.threads import Threads, lowered, pointers
 from tests.sim.build import run
 from weft.analysis.facts import facts
@@ -77,7 +78,7 @@ OPERATIONS = (
 steps = st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 30), st.integers(0, 30))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(steps, min_size=1, max_size=12), st.lists(st.integers(-40, 2**20), min_size=2, max_size=2))
 def test_every_number_is_in_its_range(program_, numbers):
     """Random sums over all threads of a block: the simulator's numbers, before and after the pass, and the ranges."""

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from weft.analysis.facts import facts
 from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
@@ -261,7 +262,7 @@ def programs(draw):
     return k.func(), values, overflowed
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(programs())
 def test_facts_hold(case):
     """Those that addresses are judged by hold where no int32 sum or product overflows, all others whatever wraps."""

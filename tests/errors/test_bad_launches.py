@@ -158,8 +158,8 @@ DAMAGES = (lambda data: data[: len(data) // 2], lambda data: b"", lambda data: d
 
 
 @needs_nvrtc
-def test_eight_processes_compile_one_kernel_at_once(tmp_path):
-    found = results([start(tmp_path) for _ in range(8)])
+def test_four_processes_compile_one_kernel_at_once(tmp_path):
+    found = results([start(tmp_path) for _ in range(4)])
     assert len(set(found)) == 1
     left = [path.suffix for path in (tmp_path / "shared").glob("??/*")]
     assert sorted(left) == [".entry", ".entry"]  # the cubin, and the list of what the kernel reads

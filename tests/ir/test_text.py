@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft.ops as ops
-from tests.effort import calls
+from tests.effort import calls, examples
 from weft.errors import Loc
 from weft.ir.build import Builder
 from weft.ir.compare import equivalent
@@ -206,7 +206,7 @@ def test_types_round_trip(type):
 VALUES = st.one_of(st.integers(), st.floats(), st.booleans())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(VALUES), st.text(), st.recursive(VALUES, lambda v: st.lists(v).map(tuple), max_leaves=5))
 def test_attributes_round_trip(values, text, tree):
     build = Builder()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import weft
 from tests.conftest import Device
+from tests.effort import examples
 from tests.kernels.harness import (
     FLOATS,
     INTEGERS,
@@ -292,7 +293,7 @@ def test_an_axis_without_an_order_is_refused_to_functions_that_do_not_commute():
     assert caught.value.code == "layout-reduce-order"
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tiles(2), st.integers(0, 1), st.integers(0, 2**32 - 1))
 def test_random_layouts(device: Device, case, axis, seed):
     layout, (rows, columns) = case

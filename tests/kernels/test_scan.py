@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import weft
 from tests.conftest import Device
+from tests.effort import examples
 from tests.kernels.harness import INTEGERS, NUMPY, Runner, frozen, poison, random, same
 from tests.kernels.matrices import LAYOUTS, M, N, load_matrix, store_matrix
 from tests.layout.strategies import tiles
@@ -125,7 +126,7 @@ def one_axis(out, x, axis: gl.constexpr, M: gl.constexpr, N: gl.constexpr, layou
     store_matrix(out, gl.cumsum(load_matrix(x, M, N, layout), axis), M, N, layout)
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tiles(2), st.integers(0, 1), st.integers(0, 2**32 - 1))
 def test_random_layouts(device: Device, case, axis, seed):
     layout, (rows, columns) = case

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import weft
 from tests.conftest import Device
+from tests.effort import examples
 from tests.kernels.harness import DTYPES, NUMPY, Runner, poison, random, same, values
 from tests.layout.strategies import blocked, linear_tiles
 from weft import language as gl
@@ -104,7 +105,7 @@ def pairs_of_layouts(draw):
     return draw(st.permutations(pair)), shape, warps
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pairs_of_layouts(), st.sampled_from([np.uint8, np.float16, np.float32, np.int64]), st.integers(0, 2**32 - 1))
 def test_conversion_between_random_layouts(device: Device, case, kind, seed):
     (source, target), shape, warps = case

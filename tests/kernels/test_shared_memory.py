@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.effort import crossed
 from tests.kernels.harness import poison, same, values
 from tests.kernels.matrices import LAYOUTS, M, N, load_matrix, store_matrix
 from weft import language as gl
@@ -36,8 +37,7 @@ def through(out, x, dtype: gl.constexpr, M: gl.constexpr, N: gl.constexpr, memor
     store_matrix(out, smem.load(b), M, N, b)
 
 
-@each_width
-@pytest.mark.parametrize("source", LAYOUTS)
+@pytest.mark.parametrize(("source", "kind"), crossed(LAYOUTS, WIDTHS))
 def test_store_and_load(run, rng, source, kind):
     dtype = {np.bool_: gl.int1, np.uint8: gl.uint8, np.float16: gl.float16, np.float32: gl.float32, np.int64: gl.int64}[
         kind

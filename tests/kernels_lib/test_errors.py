@@ -239,13 +239,6 @@ def test_a_configuration_of_blackwell_that_does_not_work(field, value, words):
         refused("kernels-config", lambda: matmul(A, B, config=config), field, str(value), "tcgen05", words)
 
 
-def test_a_block_with_gaps_does_not_fit():
-    """Two pieces along K of 80 columns each: the second begins where 128 columns would end."""
-    config = {"variant": "ping_pong", "block_m": 128, "block_n": 80, "block_k": 256, "stages": 4}
-    fp8 = np.zeros((24, 512), np.int8)
-    refused("kernels-config", lambda: matmul(fp8, fp8.T, config=config), "stages", "shared memory")
-
-
 def test_a_tile_too_low_for_its_warps_and_of_an_odd_width():
     refused("kernels-config", lambda: matmul(A, B, config={"block_m": 64, "block_n": 112}), "block_m", "64", "128")
 

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.effort import crossed
 from tests.kernels_lib.rows import COLUMNS, Recorder, slope
 from tests.kernels_lib.rows import close as rows_close
 from tests.kernels_lib.test_errors import refused
@@ -67,10 +68,12 @@ def test_gradients(device, rng, config, cols):
         rows_close(log, slope(lambda x: np.log(expected(x)), x.astype(np.float64), grad), 1e-4)
 
 
-@pytest.mark.parametrize("dtype", list(BOUND))
-@pytest.mark.parametrize(("blocks", "warps"), [(1, 1), (1, 4), (2, 2), (4, 1), (8, 2), (16, 1)])
-@pytest.mark.parametrize("cols", [4096, 4001, 17])
-def test_rows_of_any_length(device, rng, blocks, warps, cols, dtype):
+@pytest.mark.parametrize(
+    ("partition", "cols", "dtype"),
+    crossed([(2, 2), (1, 1), (1, 4), (4, 1), (8, 2), (16, 1)], [4001, 4096, 17], BOUND),
+)
+def test_rows_of_any_length(device, rng, partition, cols, dtype):
+    blocks, warps = partition
     x = (rng.standard_normal((7, cols)) * 5).astype(dtype)
     given, out = device.array(x), device.array(np.full(x.shape, np.nan, dtype))
     assert softmax(given, out, config=SoftmaxConfig(blocks, warps)) is out

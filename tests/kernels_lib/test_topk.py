@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.effort import crossed
 from weft.errors import LaunchError
 from weft.kernels import topk
 
@@ -67,16 +68,16 @@ def test_not_a_number_and_infinities(device, rng, largest):
     check(device, x, 6, largest)
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float16, np.int8])
-@pytest.mark.parametrize("largest", [True, False])
-def test_rows_between_aligned_addresses(device, rng, kind, largest):
+@pytest.mark.parametrize(
+    ("kind", "largest", "columns"), crossed([np.float16, np.int8, np.float32], [True, False], [3071, 1301, 2049])
+)
+def test_rows_between_aligned_addresses(device, rng, kind, largest, columns):
     """Ends of rows win and lose ties as their positions say: few different values, and others at the ends."""
-    for columns in (1301, 2049, 3071):
-        x = rng.integers(-2, 3, (9, columns)).astype(kind)
-        x[4:, :6], x[4:, -6:] = 3, -3
-        x[7:, :6], x[7:, -6:] = -3, 3
-        check(device, x, 7, largest)
-        check(device, rng.integers(-60, 60, (9, columns)).astype(kind), 40, largest)
+    x = rng.integers(-2, 3, (9, columns)).astype(kind)
+    x[4:, :6], x[4:, -6:] = 3, -3
+    x[7:, :6], x[7:, -6:] = -3, 3
+    check(device, x, 7, largest)
+    check(device, rng.integers(-60, 60, (9, columns)).astype(kind), 40, largest)
 
 
 def test_few_long_rows_are_split(device, rng):

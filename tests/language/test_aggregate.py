@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
+from tests.effort import examples
 from tests.language.support import building, jit, mistake
 from weft import language as gl
 from weft.errors import UserError
@@ -164,7 +165,7 @@ TREES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(TREES)
 def test_unflatten_undoes_flatten(value):
     leaves, structure = flatten(value)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from weft.layout import BlockedLayout
 from weft.layout.cost import Cost, coalescing, wavefronts
 
@@ -16,7 +17,7 @@ COLUMNS = BlockedLayout([1, 1], [32, 1], [4, 1], [0, 1])
 
 
 @given(st.lists(st.none() | st.integers(0, 255), min_size=32, max_size=32), st.sampled_from([1, 2, 4, 8, 16]))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 def test_wavefronts_count_the_busiest_bank_of_each_phase(slots, width):
     addresses = [None if slot is None else slot * width for slot in slots]
     group = {16: 8, 8: 16}.get(width, 32)
@@ -59,7 +60,7 @@ def test_a_vector_does_not_run_into_the_next_row():
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 4, 8]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_sectors_are_those_of_a_byte_by_byte_count(seed, size):
     rng = random.Random(seed)
     sizes, threads = (rng.choice([1, 2, 4]), rng.choice([1, 2, 4, 8])), rng.choice([1, 2, 4, 8, 16, 32])

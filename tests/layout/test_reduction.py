@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout import executor
 from tests.layout.strategies import tiles
 from weft.errors import LayoutError
 from weft.layout import BlockedLayout, SliceLayout, plan_reduction, plan_scan
 from weft.layout.reduction import LaneScan, LaneStep, RegisterScan, WarpStep
 
-laws = settings(deadline=None, max_examples=80)
+laws = settings(deadline=None, max_examples=examples(80))
 
 
 def expected(shape, axis):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
+from tests.effort import examples
 from tests.runtime.fake_driver import FakeArray, FakeTensor, float16
 from weft.errors import LaunchError
 from weft.runtime import dtypes
@@ -103,7 +104,7 @@ def test_memory_of_another_kind_of_device():
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_host_buffer_of_any_view_covers_the_owner(data):
     owner = np.arange(60, dtype=np.int32).reshape(3, 4, 5)
     view = owner

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from weft import settings as weft_settings
 from weft.runtime import cache, kept
 from weft.runtime.cache import Cache
@@ -48,14 +49,14 @@ def path_of(store: Cache, key: str) -> Path:
     st.dictionaries(st.text(max_size=8), st.integers() | st.text() | st.none() | st.booleans()),
     st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), st.binary(max_size=200)),
 )
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 def test_decode_inverts_encode(metadata, parts):
     entry = Entry(metadata, parts)
     assert decode(KEY, encode(KEY, entry)) == entry
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_any_damage_is_noticed(data):
     good = encode(KEY, ENTRY)
     position = data.draw(st.integers(0, len(good) - 1))

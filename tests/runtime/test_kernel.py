@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.runtime.fake_driver import WARM, CUresult, FakeArray, FakeTensor, float16
 from weft import settings as weft_settings
 from weft.errors import DeviceError, LaunchError
@@ -140,7 +141,7 @@ integers = st.integers(-(2**63), 2**64 - 1) | st.integers(-40, 40)
 
 
 @given(st.lists(st.tuples(integers, st.integers(0, 64), st.floats(width=32) | st.booleans()), max_size=12))
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tables_agree_with_the_checked_way(cuda, compiler, launches):
     """Whatever was launched before, a launch runs what a kernel without a past would compile, with its own values."""
     scale = make()
@@ -433,7 +434,7 @@ kinds = st.one_of(
 
 
 @given(st.lists(kinds, min_size=1, max_size=20))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_frames_point_at_the_slots_a_kernel_takes(arguments):
     layout = packing(arguments)
     buffer, table = layout.frame()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from weft.errors import DeviceError
 from weft.runtime import nvrtc, sass
 from weft.runtime.sass import Control, control
@@ -40,7 +41,7 @@ barrier = st.none() | st.integers(0, 6)
 
 
 @given(st.integers(0, 63), barrier, barrier, st.booleans(), st.integers(0, 15), st.integers(0, 2**105 - 1))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_control_reads_back_every_field(wait, read, write, yields, stall, rest):
     bits = stall | (not yields) << 4 | (7 if write is None else write) << 5 | (7 if read is None else read) << 8
     encoding = (bits | wait << 11) << 105 | rest

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.runtime.fake_driver import FakeArray
 from weft.errors import LaunchError
 from weft.runtime.specialise import Constexpr, MockTensor, Pointer, Scalar, freeze, parse_type, specialise
@@ -55,7 +56,7 @@ def test_facts_left_out():
 
 
 @given(st.integers(-(2**63), 2**64 - 1))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_the_width_holds_the_value(value):
     found = kind(value)
     if value == 1:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from tests.effort import examples
 from tests.sim.build import GRID, LINE, TARGET, Kernel, pointer, run
 from tests.sim.rules.test_tile import combine, layouts
 from tests.sim.test_kernels import collatz, copy_2d
@@ -56,7 +57,7 @@ def test_copy():
     np.testing.assert_array_equal(out, x)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(layouts())
 def test_float_sums_and_scans(case):
     layout, shape = case
@@ -76,7 +77,7 @@ def test_float_sums_and_scans(case):
             )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(layouts(), layouts())
 def test_conversions(case, other):
     layout, shape = case

@@ -155,11 +155,8 @@ class MatmulConfig:
         return self.stages * self.stage_bytes(itemsize) + self.epilogue_bytes(out_itemsize) + BARRIER_BYTES
 
     def stage_bytes(self, itemsize: int) -> int:
-        """Upper bound of a stage's shared memory: a block of a and a block of b. Columns of b whose number is no power of two
-        leave a gap behind each piece along K but the last."""
-        whole, held = (self.block_m + self.columns_held) * self.block_k * itemsize, self.columns_held
-        pieces = self.block_k * itemsize // PIECE_BYTES
-        return whole + max(pieces - 1, 0) * ((1 << (held - 1).bit_length()) - held) * PIECE_BYTES
+        """Shared memory of a stage: a block of a and a block of b."""
+        return (self.block_m + self.columns_held) * self.block_k * itemsize
 
     def epilogue_bytes(self, out_itemsize: int) -> int:
         """Shared memory of the buffers through which the epilogue stores."""

@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
+from tests.effort import crossed
 from weft.ir.core import Func, Value
 from weft.ir.types import (
     DescriptorType,
@@ -168,8 +169,9 @@ def test_a_copy_reads_well():
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_80", *HOPPER])
-@pytest.mark.parametrize("element", [uint8, float8e5, bfloat16, float16, float32, int32], ids=str)
+@pytest.mark.parametrize(
+    ("element", "arch"), crossed([float16, uint8, float8e5, bfloat16, float32, int32], [*HOPPER, "sm_80"]), ids=str
+)
 def test_matrices_compile(arch, element):
     """Loads and (from sm_90 on) stores of one, two and four matrices."""
     if arch == "sm_80" and element.is_fp8():

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
-from tests.cuda.rules.test_async import HOPPER, descriptor, each_hopper, room
+from tests.cuda.rules.test_async import HOPPER, descriptor, room
+from tests.effort import crossed
 from weft import targets
 from weft.cuda import emit
 from weft.cuda.rules.tma.descriptors import ELEMENT_TYPES, FILLS, SWIZZLES
@@ -53,8 +54,7 @@ def kernel(element: DType, sites: int = 1, **attrs: object) -> Kernel:
 
 
 @needs_nvrtc
-@each_hopper
-@pytest.mark.parametrize("element", DTYPES, ids=str)
+@pytest.mark.parametrize(("element", "arch"), crossed(DTYPES, HOPPER), ids=str)
 def test_every_type_and_rank_compiles(element, arch):
     k = kernel(element, 5)
     smem = room(k, element, 4096, 0, "smem")
@@ -152,9 +152,9 @@ def test_pointers_to_small_floats_that_nobody_follows():
 
 
 @needs_nvrtc
-@each_hopper
-@pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize("changed", [(), (0,), (1, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("changed", "again", "arch"), crossed([(0, 1, 2), (), (0,), (1, 2)], [False, True], HOPPER), ids=str
+)
 def test_updates_compile(changed, again, arch):
     """The fields of the changed dimensions, counted from the innermost, and the address."""
     k = kernel(float16, 2)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cuda import matmuls
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
+from tests.effort import crossed
 from weft import language as gl
 from weft.errors import PerformanceWarning
 from weft.ir.types import float16, float32, int1
@@ -181,8 +182,7 @@ def product(kernel: Any, types: tuple[Any, ...], shape: tuple[int, int, int], *m
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("in_registers", [False, True])
-@pytest.mark.parametrize("types", TYPES, ids=str)
+@pytest.mark.parametrize(("types", "in_registers"), crossed(TYPES, [False, True]), ids=str)
 def test_types_of_warpgroups(types, in_registers):
     """Left operands in memory and in registers; 64 x 64 x 128."""
     *abc, limit, name = types
@@ -205,10 +205,9 @@ def test_descriptors_of_operands_that_stay_are_not_kept(dtype):
 
 
 OF_WARPS = [
-    (types, arch)
-    for types in TYPES
-    for arch in ("sm_80", "sm_90a", "sm_100a")
-    if types[3] is None and not (arch == "sm_80" and types[0].is_fp8())
+    param
+    for param in crossed([types for types in TYPES if types[3] is None], ("sm_90a", "sm_80", "sm_100a"))
+    if not (param.values[1] == "sm_80" and param.values[0][0].is_fp8())
 ]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, text_of
 from tests.cuda.rules.test_async import barriers, descriptor, room, sass
+from tests.effort import crossed
 from weft.ir.core import Func, Value
 from weft.ir.types import ScalarType, float16, int1, int32
 from weft.layout.tensor_cores.shared_operands import Operand
@@ -160,8 +161,7 @@ def test_scales_of_a_product():
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("two_ctas", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "two_ctas"), crossed(KINDS, [False, True]))
 def test_kinds(kind, two_ctas):
     """One instruction for each step, its descriptors in uniform registers."""
     a, b, acc, name = KINDS[kind]
@@ -232,8 +232,7 @@ COPIES = {
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("two_ctas", [False, True])
-@pytest.mark.parametrize("shape", COPIES)
+@pytest.mark.parametrize(("shape", "two_ctas"), crossed(COPIES, [False, True]))
 def test_copies(shape, two_ctas):
     k, to, source, _ = kernel(two_ctas=two_ctas)
     operand = Operand(0, False, 16, 128, ())

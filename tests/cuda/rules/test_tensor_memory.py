@@ -8,6 +8,7 @@ import pytest
 
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
 from tests.cuda.rules.test_async import room, sass
+from tests.effort import crossed
 from weft import targets
 from weft.cuda import emit
 from weft.cuda.rules.tensor_memory import Moves
@@ -173,8 +174,7 @@ def test_a_number_is_stored():
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("variant", SASS)
-@pytest.mark.parametrize("repeat", [1, 4, None], ids=["once", "4 times", "most"])
+@pytest.mark.parametrize(("variant", "repeat"), crossed(SASS, [None, 1, 4]))
 def test_shapes_of_instructions(variant, repeat):
     """Every one that is asked for, not more, straight to and from the registers of the tile."""
     fragment = FRAGMENTS[variant]
@@ -207,8 +207,7 @@ def test_pairs_of_16_bits(element, per_word):
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("per_word", [1, 2, 4])
-@pytest.mark.parametrize("element", [uint8, int8, float8e4nv], ids=str)
+@pytest.mark.parametrize(("element", "per_word"), crossed([uint8, int8, float8e4nv], [4, 1, 2]), ids=str)
 def test_bytes(element, per_word):
     func = copied(element, "32x32b", 4, (0,), runs(1, 4 * per_word), on=True)
     text = sass(func, ARCH)

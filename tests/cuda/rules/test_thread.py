@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.cuda.build import ARCHITECTURES, Kernel, compiled, needs_nvrtc, pointer, text_of
+from tests.effort import some
 from tests.passes.threads import (
     Threads,
     add_one,
@@ -56,7 +57,7 @@ def test_own_arrays(golden):
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", some(("sm_90a", "sm_100a", "sm_80"), 3))
 def test_memory_of_every_type(arch):
     """Every width of every type, with every kind of mask, in arrays of the thread's own and in shared memory."""
     k = Kernel(*((dtype.code, pointer(dtype)) for dtype in DTYPES), ("n", int32), block=(100, 1, 1))

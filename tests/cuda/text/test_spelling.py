@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from weft.cuda.text.spelling import constant, small_float_bits, string
 from weft.ir.types import (
     bfloat16,
@@ -44,7 +45,7 @@ FLOATS = st.one_of(
 
 
 @pytest.mark.parametrize("dtype", NUMPY, ids=str)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(value=FLOATS)
 def test_small_floats_round_to_nearest_even(dtype, value):
     limit = LARGEST.get(dtype, math.inf)
@@ -69,7 +70,7 @@ def test_small_float_specials():
     assert small_float_bits(-0.0, float16) == 0x8000
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(value=st.floats(width=32))
 def test_float32_is_exact(value):
     text = constant(value, float32)

@@ -7,6 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from weft.cuda.text.tables import expression, is_wide, parenthesised
 
 
@@ -51,7 +52,7 @@ def sums_of_bits(draw):
     return tuple(table[: draw(st.integers(1, len(table)))])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(table=sums_of_bits())
 def test_sums_of_bits(table):
     text = expression(table, "r")
@@ -59,7 +60,7 @@ def test_sums_of_bits(table):
         assert [value(text, r) for r in range(len(table))] == list(table)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(table=st.lists(st.integers(0, 20), min_size=1, max_size=9).map(tuple))
 def test_any_table(table):
     text = expression(table, "r")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import calls
+from tests.effort import calls, examples
 from weft.errors import LayoutError
 from weft.layout import BlockedLayout
 from weft.layout.convert.plans import (
@@ -161,14 +161,14 @@ def layout_pairs(draw, inside_a_warp: bool = False):
 
 
 @given(layout_pairs(), st.sampled_from([8, 16, 32, 64]))
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=examples(250))
 def test_any_plan_gives_every_register_its_element(pair, bits):
     src, dst = pair
     assert run(plan_conversion(src, dst, bits), holds(src)) == holds(dst)
 
 
 @given(layout_pairs(), st.sampled_from([8, 16, 32, 64]))
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=examples(250))
 def test_a_round_trip_is_right_and_free_of_bank_conflicts(pair, bits):
     src, dst = pair
     plan = plan_shared(columns(src), columns(dst), bits)
@@ -180,7 +180,7 @@ def test_a_round_trip_is_right_and_free_of_bank_conflicts(pair, bits):
 
 
 @given(layout_pairs(inside_a_warp=True))
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=examples(250))
 def test_what_stays_in_a_warp_has_a_shuffle_plan(pair):
     src, dst = pair
     plan = plan_shuffle(columns(src), columns(dst), 32)

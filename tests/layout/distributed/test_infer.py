@@ -9,11 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import blocked, shapes, tiles
 from weft.layout import AutoLayout, BlockedLayout, DistributedLinearLayout, SliceLayout
 from weft.layout.distributed import infer
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(deadline=None, max_examples=examples(60))
 BLOCK = BlockedLayout([2, 4], [16, 2], [2, 2], [1, 0])
 
 

@@ -13,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import weft
+from tests.effort import examples
 from tests.layout.strategies import blocked, shapes, tiles
 from weft import language as gl
 from weft import layout as layouts
@@ -29,7 +30,7 @@ from weft.layout import (
     check_num_warps,
 )
 
-laws = hypothesis_settings(deadline=None, max_examples=60)
+laws = hypothesis_settings(deadline=None, max_examples=examples(60))
 BLOCK = BlockedLayout([2, 4], [16, 2], [2, 2], [1, 0])
 
 

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import ending_tiles, powers
 from weft.errors import LayoutError
 from weft.layout import BlockedLayout, NVMMASharedLayout, SliceLayout, SwizzledSharedLayout
 from weft.layout.base import is_tile_size
 from weft.layout.distributed.layouts import drop_dim
 from weft.layout.linear.ends import count, end_alike, extent, held, in_row_major, pieces
+from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import tile_bytes
 from weft.layout.shared.tma import boxes
 
 laws = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
 )
 
 
@@ -97,7 +99,9 @@ def test_memory_ends_behind_the_last_element(case, transposed):
     ]
     assert len(offsets) == rows * columns
     assert extent(linear) == max(offsets) + 1
-    assert tile_bytes(layout, (rows, columns), bits) == (max(offsets) + 1) * bits // 8
+    in_memory = [padded(o, layout.pads_of((rows, columns))) for o in offsets]
+    assert in_memory == sorted(set(in_memory)), "holes are closed, in order"
+    assert tile_bytes(layout, (rows, columns), bits) == (max(in_memory) + 1) * bits // 8
 
 
 @laws
@@ -109,7 +113,9 @@ def test_boxes_lie_as_the_layout_says(case):
     assume(columns * bits >= 128 and (layout.swizzle_byte_width or columns & (columns - 1) == 0))
     found = boxes((rows, columns), layout, bits)
     size, phases = bits // 8, layout.swizzle_byte_width // 16
-    linear = layout.to_linear((rows, columns))
+    linear, pads = layout.to_linear((rows, columns)), layout.pads_of((rows, columns))
+    elements = {o: linear(offset=o) for o in range(linear.in_size("offset"))}
+    placed = {padded(o, pads): at for o, at in elements.items() if at[0] < rows and at[1] < columns}
     seen = 0
     for start, offset in found.placements:
         assert offset % max(128, 8 * layout.swizzle_byte_width) == 0
@@ -117,7 +123,7 @@ def test_boxes_lie_as_the_layout_says(case):
             chunk = column * size // 16
             swizzled = chunk ^ row * phases // 8 % phases if phases else chunk
             at = offset // size + row * found.box[1] + swizzled * 16 // size
-            assert linear(offset=at) == (start[0] + row, start[1] + column)
+            assert placed[at] == (start[0] + row, start[1] + column)
             seen += min(16 // size, found.box[1])
     assert seen == rows * columns
 

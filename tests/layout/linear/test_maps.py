@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import linear_tiles, shapes, tiles
 from weft.errors import LayoutError
 from weft.layout import LinearLayout
 from weft.layout.linear import f2
 from weft.layout.linear.f2 import Span
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(deadline=None, max_examples=examples(60))
 columns_of = st.lists(st.integers(0, 63), max_size=8)
 
 

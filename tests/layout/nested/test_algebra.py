@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.nested.strategies import attempt, coordinates, distinct, injective, layouts, spaced, tables
 from weft.errors import LayoutError
 from weft.layout import (
@@ -33,7 +34,7 @@ from weft.layout import (
 )
 from weft.layout.nested import int_tuple
 
-laws = settings(deadline=None, max_examples=150)
+laws = settings(deadline=None, max_examples=examples(150))
 
 
 # Coalesce, filter

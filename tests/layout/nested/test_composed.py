@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.nested.strategies import attempt, layouts, tables
 from tests.layout.strategies import powers
 from weft.layout import (
@@ -21,7 +22,7 @@ from weft.layout import (
     to_linear,
 )
 
-laws = settings(deadline=None, max_examples=80)
+laws = settings(deadline=None, max_examples=examples(80))
 
 
 @st.composite

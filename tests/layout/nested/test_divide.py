@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.nested.strategies import attempt, layouts, spaced, tables
 from weft.errors import LayoutError
 from weft.layout import (
@@ -28,7 +29,7 @@ from weft.layout import (
     zipped_product,
 )
 
-laws = settings(deadline=None, max_examples=80)
+laws = settings(deadline=None, max_examples=examples(80))
 sizes = st.integers(1, 4)
 
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.nested.strategies import coordinates, layouts, profiles, tables
 from weft.errors import LayoutError
 from weft.layout import UNKNOWN, Layout, crd2idx, idx2crd, make_layout
 from weft.layout.nested import int_tuple
 
-laws = settings(deadline=None, max_examples=100)
+laws = settings(deadline=None, max_examples=examples(100))
 
 TILED = Layout(((2, 2), (2, 2)), ((2, 8), (1, 4)))
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers
 from weft import layout as layouts
 from weft.layout import (
@@ -21,7 +22,7 @@ from weft.layout import (
 )
 from weft.layout.parse import parse_layout
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(deadline=None, max_examples=examples(60))
 
 
 @dataclass

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers, shared_layouts, shared_tiles, tiles
 from weft.errors import LayoutError
 from weft.layout import (
@@ -26,7 +27,7 @@ from weft.layout.cost import element_bytes
 from weft.layout.shared.sizes import tile_bytes
 
 LANES = 32
-laws = settings(deadline=None, max_examples=150)
+laws = settings(deadline=None, max_examples=examples(150))
 
 
 def addresses(shared, tile_shape):

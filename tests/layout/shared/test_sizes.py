@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from tests.effort import examples
 from tests.layout.strategies import powers
 from weft.layout import (
     MBarrierLayout,
@@ -55,7 +56,7 @@ def test_stages_are_aligned():
 
 
 @given(powers(4), powers(5), powers(4))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_padding_takes_what_its_last_element_needs(interval, padding, rows):
     layout = PaddedSharedLayout.with_identity_for([[interval, padding]], [rows, 8], [1, 0])
     ends = [layout.pad(offset) + 1 for offset in range(rows * 8)]

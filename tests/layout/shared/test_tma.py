@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.shared.test_layouts import DType
 from tests.layout.strategies import powers
 from weft.errors import LayoutError
@@ -21,7 +22,7 @@ from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import alignment, tile_bytes
 from weft.layout.shared.tma import LEAST_INNER_BYTES, Slice, boxes, crossing, reach
 
-laws = settings(deadline=None, max_examples=80)
+laws = settings(deadline=None, max_examples=examples(80))
 
 
 def swizzled(address, width):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers, shared_tiles
 from weft.layout import (
     MBarrierLayout,
@@ -22,7 +23,7 @@ from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import alignment, stage_bytes
 from weft.layout.shared.views import contiguous, permuted, reinterpreted, reshaped
 
-laws = settings(deadline=None, max_examples=120)
+laws = settings(deadline=None, max_examples=examples(120))
 
 
 def places(layout, shape):

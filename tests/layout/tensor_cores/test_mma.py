@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.shared.test_layouts import DType
 from tests.layout.strategies import powers
 from tests.layout.tensor_cores import core as tensor_core
@@ -27,7 +28,7 @@ from weft.layout.shared.views import permuted, reshaped
 from weft.layout.tensor_cores.mma import plan_product, plan_sync
 from weft.layout.tensor_cores.shared_operands import Operand, SharedSide
 
-laws = settings(deadline=None, max_examples=120)
+laws = settings(deadline=None, max_examples=examples(120))
 POISON = 1 << 20
 MOST_BYTES = 1 << 17
 """The largest tile that shared memory holds."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers
 from tests.layout.tensor_cores import core_tcgen05 as model
 from tests.layout.tensor_cores.tcgen05_products import (
@@ -32,7 +33,7 @@ from weft.layout.tensor_cores.tcgen05_kinds import KINDS, Scaled, instruction_de
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.tensor_memory.load_store import TensorSide
 
-laws = settings(deadline=None, max_examples=100)
+laws = settings(deadline=None, max_examples=examples(100))
 
 
 # Descriptors

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers
 from tests.layout.tensor_cores import core_tcgen05 as model
 from tests.layout.tensor_cores.tcgen05_products import (
@@ -31,7 +32,7 @@ from weft.layout.tensor_cores.tcgen05_copies import plan_copy
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout
 from weft.layout.tensor_memory.load_store import TensorSide
 
-laws = settings(deadline=None, max_examples=100)
+laws = settings(deadline=None, max_examples=examples(100))
 
 
 def copied(src, dst, bits, two_ctas=False):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers
 from weft.errors import LayoutError
 from weft.layout import TensorMemoryLayout, TensorMemoryScalesLayout
@@ -15,7 +16,7 @@ from weft.layout.parse import parse_layout
 from weft.layout.show.svg import format_svg
 from weft.layout.show.text import draw
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(deadline=None, max_examples=examples(60))
 
 
 def elements(layout, shape, block=0):

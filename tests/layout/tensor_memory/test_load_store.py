@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers
 from weft.errors import LayoutError
 from weft.layout import (
@@ -28,7 +29,7 @@ from weft.layout.base import Unreadable
 VARIANTS = ["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2", "32x32b_splitn"]
 WORDS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 MOST = {"32x32b": 128, "16x64b": 128, "16x128b": 64, "16x256b": 32, "16x32bx2": 128}
-laws = settings(deadline=None, max_examples=100)
+laws = settings(deadline=None, max_examples=examples(100))
 
 
 def figure(variant, thread, word, split):

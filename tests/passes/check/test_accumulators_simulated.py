@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.sim.build import TARGET, Kernel, run
 from weft.errors import CompilationError
 from weft.errors.hazard import AccumulatorInFlight
@@ -181,7 +182,7 @@ def sums(func: Func, n: int, flag: int) -> np.ndarray:
     return out
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(straight)
 def test_without_control_flow_both_say_the_same(steps):
     func = insert_sync(allocate_shared(Sums(steps).result(), TARGET))
@@ -192,7 +193,7 @@ def test_without_control_flow_both_say_the_same(steps):
         sums(func, 1, 1)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(structured)
 def test_what_is_accepted_is_right(steps):
     written = insert_sync(allocate_shared(Sums(steps).result(), TARGET))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import tiles
 from tests.support import any_bits, ops_of, tile_kernel, warps_of
 from weft.ir.types import bfloat16, float16, float32, int8, int32, int64
@@ -16,7 +17,7 @@ from weft.layout import BlockedLayout
 from weft.ops import arith, hints, memory, tile
 from weft.sim.numbers.arithmetic import numpy_dtype
 
-LAW = settings(deadline=None, max_examples=80)
+LAW = settings(deadline=None, max_examples=examples(80))
 LINE = BlockedLayout([4], [32], [4], [0])
 GRID = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from weft import targets
 from weft.errors import Loc
 from weft.errors.launch import OutOfResources
@@ -173,7 +174,7 @@ def test_the_bill():
     assert error.value.loc == Loc("kernel.py", 2)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.data())
 def test_no_two_that_are_alive_overlap(data):
     k = Kernel()

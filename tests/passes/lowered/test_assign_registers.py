@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.passes.programs import ARRAY, SCALAR, Endless, interpret, random_program
 from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
@@ -13,7 +14,7 @@ from weft.ops import arith, control, debug, regs
 from weft.passes.lowered.assign_registers import assign_registers
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(seed=st.integers(0, 2**32), n=st.integers(-3, 3))
 def test_meaning_stays(seed, n):
     func = random_program(seed)

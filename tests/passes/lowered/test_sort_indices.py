@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.passes.threads import Threads, lowered, pointers
 from tests.sim.build import run
 from weft.ir.core import Func, Op, Value, walk
@@ -68,7 +69,7 @@ SIZES = st.integers(0, 7)
 TERMS = st.lists(st.tuples(st.sampled_from(["t", "i", "j", "n"]), SIZES, SIZES, SIZES), min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(TERMS, st.booleans())
 def test_every_element_is_the_same(terms, subtract):
     """Random sums of products of sums, in two loops: what was read before and after the pass."""

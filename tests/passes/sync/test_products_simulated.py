@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.passes.shared import SM90, SharedKernel
 from tests.passes.sync.test_simulated import PHASES, Program, simulate
 from weft.errors import Hazard
@@ -64,7 +65,7 @@ class Products(Program):
         return func
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(step, min_size=1, max_size=6), st.integers(0, 3), st.sampled_from((4, 8)))
 def test_nothing_is_missing(steps, seed, num_warps):
     simulate(Products(steps, num_warps).result(), seed)
@@ -176,7 +177,7 @@ consumer = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.sampled_from(("load", "write")),
     st.lists(consumer, min_size=1, max_size=2),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.passes.shared import LENGTH, TILE, Rules
 from tests.sim.build import TARGET, buffer
 from weft import sim
@@ -91,7 +92,7 @@ def simulate(func: Func, seed: int) -> None:
     sim.run(func, (1, 1, 1), [2, buffer("p", p), desc], target=TARGET, seed=seed)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(step, min_size=1, max_size=6), st.integers(0, 3))
 def test_nothing_is_missing(steps, seed):
     simulate(Program(steps).result(), seed)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.passes.shared import BYTES, LENGTH, SM90, TILE, Rules, SharedKernel, inserted
 from tests.passes.sync.test_simulated import Program, simulate, step
 from tests.sim.build import TARGET, buffer
@@ -277,7 +278,7 @@ class SpreadProgram(Program, ManyThreads):
     """Random steps with such loads."""
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(step, min_size=1, max_size=6), st.integers(0, 3))
 def test_nothing_is_missing(steps, seed):
     simulate(SpreadProgram(steps).result(), seed)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import weft
 import weft.language as gl
+from tests.effort import examples
 from weft.errors import Hazard
 from weft.language.nvidia.hopper import mbarrier
 from weft.sim.machine.pending import Pending
@@ -37,7 +38,7 @@ def test_the_largest_grid_has_a_length_and_a_last_program():
 
 
 @given(count=st.one_of(st.integers(1, 300), st.integers(LISTED - 2, LISTED + 3000)), seed=st.integers(0, 2**32))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_an_order_visits_each_program_once(count, seed):
     for order in (backwards(count), shuffled(count, seed)):
         assert sorted(map(order, range(count))) == list(range(count))

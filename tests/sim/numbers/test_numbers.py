@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.effort import examples
 from weft.ir import types
 from weft.sim.numbers import arithmetic as numbers
 from weft.sim.numbers.arithmetic import numpy_dtype
@@ -20,7 +21,7 @@ from weft.sim.numbers.arithmetic import numpy_dtype
 FLOATS = [types.float16, types.bfloat16, types.float32, types.float64]
 NARROW = [types.float8e4nv, types.float8e5, types.float16, types.bfloat16]
 INTEGERS = [types.int8, types.int16, types.int32, types.int64, types.uint8, types.uint16, types.uint32, types.uint64]
-LAW = settings(deadline=None, max_examples=150)
+LAW = settings(deadline=None, max_examples=examples(150))
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +135,7 @@ def test_fma64_cancels_exactly():
 @pytest.mark.parametrize("target", NARROW, ids=str)
 @pytest.mark.parametrize("source", [types.float16, types.bfloat16, types.float32, types.float64], ids=str)
 def test_cast_to_narrow_rounds_once(source, target):
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=examples(60))
     @given(bits_arrays(source))
     def law(x):
         result = numbers.cast(x, source, target)
@@ -179,7 +180,7 @@ def test_fp8_saturates():
 @pytest.mark.parametrize("target", [types.float16, types.bfloat16, types.float32, types.float8e5], ids=str)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=4, max_size=4))
 @example([2**24 + 2**16 + 1, 2**40 + 2**32 + 1, -(2**63), 2**63 - 1])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_integers_round_once(target, values):
     found = numbers.cast(np.array(values, np.int64), types.int64, target)
     assert all(same(r, nearest(Fraction(v), target)) for v, r in zip(values, found, strict=True))

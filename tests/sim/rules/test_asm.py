@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.sim.build import BY_NUMPY, elementwise
 from weft.errors import Hazard
 from weft.ir.types import float16, float32, int8, int32
@@ -93,7 +94,7 @@ INTEGER = {
 
 
 @pytest.mark.parametrize("text", INTEGER)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(a=U32, b=st.one_of(U32, st.integers(0, 40)))
 def test_text(text, a, b):
     with np.errstate(all="ignore"):

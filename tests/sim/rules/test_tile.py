@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.sim.build import GRID, LINE, Kernel, elementwise, pointer, run
 from weft.ir.types import ScalarType, float32, float64, int32, tile_type
 from weft.layout import BlockedLayout, DotOperandLayout, SliceLayout
@@ -55,7 +56,7 @@ def over_tile(x: np.ndarray, layout, result_shape, body, dtype=None) -> np.ndarr
     return out
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(layouts(), st.integers(0, 1))
 def test_integer_sums_under_any_layout(case, axis):
     layout, shape = case
@@ -67,7 +68,7 @@ def test_integer_sums_under_any_layout(case, axis):
     np.testing.assert_array_equal(found, x.sum(axis, dtype=np.int32))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(layouts(), st.integers(0, 1), st.booleans())
 def test_integer_scans_under_any_layout(case, axis, reverse):
     layout, shape = case

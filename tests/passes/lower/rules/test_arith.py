@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import tiles
 from tests.support import any_bits, count, ops_of, tile_kernel, warps_of
 from weft.ir.types import (
@@ -30,7 +31,7 @@ from weft.ir.types import (
 from weft.layout import BlockedLayout
 from weft.ops import arith, asm, control, elements, memory, regs, tile
 
-LAW = settings(deadline=None, max_examples=40)
+LAW = settings(deadline=None, max_examples=examples(40))
 LINE = BlockedLayout([4], [32], [4], [0])
 EXTREMES = [0, 1, -1, 2, 3, 5, 127, 1 << 16, 2**31 - 1, -(2**31), 1664525, -123456789]
 STEPS = ["add", "sub", "rsub", "mul", "shl", "double"]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers, shared_layouts
 from tests.passes.lower.rules.test_shared import ACROSS, GRID, SWIZZLED, TARGET, alloc, check, only
 from tests.support import any_bits, tile_kernel
@@ -16,7 +17,7 @@ from weft.layout.shared.sizes import allocation_bytes
 from weft.ops import async_copy, shared, tile
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 
-LAW = settings(deadline=None, max_examples=40)
+LAW = settings(deadline=None, max_examples=examples(40))
 
 
 def copied(k, element, shape, layout, own, *, divisible=16, mask=None, columns=None, **attrs):

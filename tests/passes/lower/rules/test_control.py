@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import tiles
 from tests.support import TARGET, any_bits, check_pass, count, lowered, ops_of, simulate, tile_kernel, warps_of
 from weft.errors import UserError
@@ -17,7 +18,7 @@ from weft.passes.lower.rules import RULES
 from weft.passes.lower.rules.arith import elementwise
 from weft.passes.lower.state import Lowering
 
-LAW = settings(deadline=None, max_examples=40)
+LAW = settings(deadline=None, max_examples=examples(40))
 LINE = BlockedLayout([4], [32], [4], [0])
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import tiles
 from tests.support import any_bits, count, ops_of, tile_kernel, warps_of
 from weft import targets
@@ -18,7 +19,7 @@ from weft.ops import arith, memory, program, regs, shared, sync, tile
 from weft.passes.dce import dce
 from weft.passes.lower import lower_tiles
 
-LAW = settings(deadline=None, max_examples=40)
+LAW = settings(deadline=None, max_examples=examples(40))
 LINE = BlockedLayout([4], [32], [4], [0])
 GRID = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
 # Lane 16 holds what lane 3 holds.

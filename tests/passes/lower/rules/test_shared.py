@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers, shapes, shared_layouts, tiles
 from tests.support import check_pass, count, ops_of, tile_kernel, warps_of
 from weft import targets
@@ -25,7 +26,7 @@ from weft.layout.shared import views as shared_views
 from weft.ops import arith, control, regs, shared, tile
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 
-LAW = settings(deadline=None, max_examples=30)
+LAW = settings(deadline=None, max_examples=examples(30))
 TARGET = targets.get("sm_90a")
 ELEMENTS = {8: int8, 16: float16, 32: int32, 64: int64}
 GRID = BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import linear_tiles, tiles
 from tests.passes.lower.rules.tile.test_shape import forms
 from tests.support import any_bits, count, tile_kernel, warps_of
@@ -17,7 +18,7 @@ from weft.layout.convert.plans import Nothing, RegisterMove, SharedRoundTrip, Wa
 from weft.ops import control, memory, regs, shared, tile, warp
 from weft.sim.numbers.arithmetic import numpy_dtype
 
-LAW = settings(deadline=None, max_examples=60)
+LAW = settings(deadline=None, max_examples=examples(60))
 LINE = BlockedLayout([4], [32], [4], [0])
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import blocked, tiles
 from tests.support import count, tile_kernel, warps_of
 from weft.errors import LayoutError
@@ -16,7 +17,7 @@ from weft.ir.types import ScalarType, float16, float32, float64, int1, int8, int
 from weft.layout import BlockedLayout, DotOperandLayout, SliceLayout, plan_ordered_reduction, plan_scan
 from weft.ops import arith, control, shared, tile, warp
 
-LAW = settings(deadline=None, max_examples=40)
+LAW = settings(deadline=None, max_examples=examples(40))
 ROWS = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
 
 

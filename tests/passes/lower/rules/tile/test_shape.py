@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import blocked, powers, shapes, tiles
 from tests.support import count, lowered, tile_kernel, warps_of
 from weft.ir.types import Pointer, float32, int1, int32, int64
@@ -15,7 +16,7 @@ from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout
 from weft.layout.distributed import infer
 from weft.ops import memory, regs, tile
 
-LAW = settings(deadline=None, max_examples=40)
+LAW = settings(deadline=None, max_examples=examples(40))
 ROWS = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.layout.strategies import powers
 from tests.passes.lower.rules.test_shared import alloc
 from tests.passes.lower.tensors import lowered, only, tensor_kernel
@@ -20,7 +21,7 @@ from weft.layout.tensor_cores.shared_operands import swizzled
 from weft.ops import arith, cluster, control, shared, tile, tma, warp
 from weft.passes.lower import lower_tiles
 
-LAW = settings(deadline=None, max_examples=40)
+LAW = settings(deadline=None, max_examples=examples(40))
 LINE = BlockedLayout([1], [32], [4], [0])
 ROWS = SliceLayout(1, BlockedLayout([1, 4], [32, 1], [4, 1], [1, 0]))
 
