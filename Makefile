@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
-TESTS  := $(BIN)/python -m pytest -n 2
+# Neighbours run in one process, and share what they compile.
+TESTS  := $(BIN)/python -m pytest -n 2 --dist worksteal
 SCALE  ?= 1
 # One order of sets in each run; several tests start processes that have others.
 export PYTHONHASHSEED ?= 0

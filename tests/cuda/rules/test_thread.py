@@ -143,6 +143,20 @@ def test_mbarriers_of_each_thread(arch, parity):
     assert compiled(func, arch).n_regs > 0
 
 
+@needs_nvrtc
+@each_hopper
+def test_mbarriers_of_another_block(arch):
+    k = Kernel(*pointers("p"), ("at", int32), shared_bytes=64, target=arch, block=(128, 1, 1), num_ctas=2)
+    bars = k.emit(shared.array, dtype=int64, count=2, tag=0, offset=0)
+    for number in (-1, 16):
+        k.emit(mbarrier.arrive_in, bars, k.params[1], k.number(1), bytes=number)
+    func = k.done()
+    text = text_of(func)
+    for call, number in (("mbar_arrive_peer_in", 1), ("mbar_expect_peer_in", 16)):
+        assert text.count(f"{call}(scratch + 8 * at, 1, {number});") == 1
+    assert compiled(func, arch).n_regs > 0
+
+
 # Blocks
 
 
