@@ -23,6 +23,9 @@ from weft.runtime.compiled import CompiledKernel
 
 QUERIES = 16
 """The most queries of a sequence."""
+SHORT = 4
+"""Short runs of blocks for each program; one where its partial results have more than `HELD` elements."""
+HELD = 4096
 _READY = 1024
 """The table of prepared calls is cleared at this size."""
 _known: dict[tuple[Any, ...], Decode] = {}
@@ -34,6 +37,7 @@ class Decode:
 
     plan: DecodePlan
     programs: int
+    short: int
     units: int
     shape: tuple[int, int, int, int]
     dtype: str
@@ -59,9 +63,9 @@ class Decode:
         return (k, v) if self.plan.gathered else (self.k.of(k), self.v.of(v))
 
     def work(self, like: Any, stream: Any) -> tuple[Any, Any]:
-        """Memory for partial results, and the counters of tiles."""
-        size = 2 * self.programs * self.plan.used * (self.plan.v_size + 1)
-        return empty_like(like, (size,), "float32"), zeros_kept(like, self.units, stream)
+        """Memory for partial results, and the counters of tickets and tiles."""
+        size = 2 * self.programs * (1 + self.short) * self.plan.used * (self.plan.v_size + 1)
+        return empty_like(like, (size,), "float32"), zeros_kept(like, 1 + self.units, stream)
 
 
 def decode_attention(
@@ -207,15 +211,15 @@ def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: 
         if not machine.has_wgmma:
             raise fail(errors.TARGET, target=machine.name)
     units = batch * kv_heads * -(-members // plan.tile_heads)
-    programs = 0
+    programs, short = 0, SHORT if plan.used * v_size <= HELD else 1
     if not nothing:
         most = multiprocessors_of(query.device, machine_of(target_of(query.device)))
         programs = min(most, units * -(-keys // plan.block_n))
     return Decode(
-        plan, programs, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
+        plan, programs, short, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
         grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), _cached(value, plan),
         (key.strides[:3], value.strides[:3]) if plan.gathered else (None, None), grouped(target, kv_heads, plan.o_box, plan),
-        (*factors(options, size), batch, kv_heads, members, queries, keys, width, extent, left or 0),
+        (*factors(options, size), batch, kv_heads, members, queries, keys, width, extent, short, left or 0),
     )  # fmt: skip
 
 

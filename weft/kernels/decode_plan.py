@@ -21,9 +21,9 @@ TILES: dict[tuple[int, int], AttentionConfig] = {
 in flight are what bounds the rate."""
 PIECE = 8
 """TMA fills pieces of a block that have a multiple of 8 rows, the rows that a swizzle spans."""
-REGISTERS = {1: (56,), 4: (168,)}
+REGISTERS = {1: (80,), 4: (168,)}
 """Registers of a thread of the producer, by its warps."""
-HELD = 64
+HELD = 96
 """Elements of partial results that a thread loads at a time."""
 
 
