@@ -38,6 +38,7 @@ class Decode:
     plan: DecodePlan
     programs: int
     short: int
+    members: int
     units: int
     shape: tuple[int, int, int, int]
     dtype: str
@@ -64,8 +65,10 @@ class Decode:
 
     def work(self, like: Any, stream: Any) -> tuple[Any, Any]:
         """Memory for partial results, and the counters of tickets and tiles."""
-        size = 2 * self.programs * (1 + self.short) * self.plan.used * (self.plan.v_size + 1)
-        return empty_like(like, (size,), "float32"), zeros_kept(like, 1 + self.units, stream)
+        size = 2 * self.programs * (1 + self.short) * self.plan.shares * self.plan.used * (self.plan.v_size + 1)
+        return empty_like(like, (size,), "float32"), zeros_kept(
+            like, self.members + self.units * self.plan.shares, stream
+        )
 
 
 def decode_attention(
@@ -210,13 +213,14 @@ def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: 
         machine = target_of(query.device)
         if not machine.has_wgmma:
             raise fail(errors.TARGET, target=machine.name)
-    units = batch * kv_heads * -(-members // plan.tile_heads)
+    tiles = -(-members // plan.tile_heads)
+    units = batch * kv_heads * tiles
     programs, short = 0, SHORT if plan.used * v_size <= HELD else 1
     if not nothing:
         most = multiprocessors_of(query.device, machine_of(target_of(query.device)))
-        programs = min(most, units * -(-keys // plan.block_n))
+        programs = tiles * max(1, min(most // tiles, batch * kv_heads * -(-keys // plan.block_n)))
     return Decode(
-        plan, programs, short, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
+        plan, programs, short, tiles, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
         grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), _cached(value, plan),
         (key.strides[:3], value.strides[:3]) if plan.gathered else (None, None), grouped(target, kv_heads, plan.o_box, plan),
         (*factors(options, size), batch, kv_heads, members, queries, keys, width, extent, short, left or 0),

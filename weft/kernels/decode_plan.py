@@ -75,7 +75,17 @@ class DecodePlan(AttentionPlan):
     @property
     def many(self) -> int:
         """Partial results that are loaded at a time."""
-        return max(1, min(16, HELD * 128 // (self.used * self.v_size)))
+        return max(1, min(16, HELD * 128 // (self.used * self.wide)))
+
+    @property
+    def wide(self) -> int:
+        """Columns of partial results that are combined at a time."""
+        return self.v_size if self.used * self.v_size <= 8192 else self.v_size // 2
+
+    @property
+    def shares(self) -> int:
+        """Consumers that have different columns of the results."""
+        return 1
 
     def line_registers(self, elements: int, size: int | None = None) -> Any:
         """A layout of rows of values, or of rows of `size` elements, of which a thread has some neighbouring ones."""

@@ -44,7 +44,7 @@ def produce(buffers, q, k, v, k_steps, v_steps, tickets, cache, problem):
     plan: gl.constexpr = buffers.plan
     n, index = 0, 0
     runs = Runs.make(cache, problem)
-    walk = Walk(0, 0, 0, 0, 0).through(gl.program_id(0), runs, cache, problem)
+    walk = Walk(0, 0, 0, 0, 0).through(runs.team(), runs, cache, problem)
     going = True
     while going:
         while walk.at < walk.stop:
@@ -191,7 +191,7 @@ def consume(buffers, out, lse, partials, slots, counters, problem, scoring):
             finish(0, buffers, out, lse, problem, scoring, index, o, softmax, factor)
         else:
             finish_part(
-                buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax, factor
+                0, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax, factor
             )
         index += 1
         tile = await_tile(buffers, index)
@@ -229,76 +229,105 @@ def clear_behind(buffers, n, count):
 
 
 @jit
-def finish_part(buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax, factor):
+def finish_part(
+    which: gl.constexpr,
+    buffers,
+    out,
+    lse,
+    partials,
+    slots,
+    counters,
+    problem,
+    scoring,
+    index,
+    share,
+    o,
+    softmax,
+    factor,
+):
     """Store the result of a part and the logarithm of its sum; the program that is the last to do so combines all parts."""
     plan: gl.constexpr = buffers.plan
     size: gl.constexpr = plan.used * plan.v_size
     nothing = softmax.total == 0.0
     scale = gl.where(nothing, 0.0, 1.0 / softmax.total)
     o = Softmax(softmax.top, softmax.total, scale, plan).scaled(o)
+    # A member of a team, and each of its consumers that have different columns, has its own.
+    lane = gl.program_id(0) % gl.cdiv(problem.members, plan.tile_heads) * plan.shares + which % plan.shares
+    partials += gl.cast(lane, gl.int64) * slots * (size + plan.used)
+    sums = partials + gl.cast(slots, gl.int64) * size
     slot = share.slot(share.index)
     row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.o_registers))[:, None]
     column = gl.arange(0, plan.v_size, gl.SliceLayout(0, plan.o_registers))[None, :]
-    gl.store(partials + slot * size + (row * plan.v_size + column), o, mask=row < plan.used)
-    sums = partials + slots * size
+    gl.store(partials + gl.cast(slot, gl.int64) * size + (row * plan.v_size + column), o, mask=row < plan.used)
     row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))
     found = gl.where(nothing, -float("inf"), softmax.top * factor + gl.log2(softmax.total))
     gl.store(sums + slot * plan.used + row, found, mask=row < plan.used)
+    counter = counters + share.unit * plan.shares + which % plan.shares
     # Releases this part, and acquires those that have been finished before.
-    if gl.atomic_add(counters + share.unit, 1, sem="acq_rel") == share.count - 1:
-        combine(buffers, out, lse, partials, sums, problem, scoring, index, share)
-        gl.store(counters + share.unit, 0)
+    if gl.atomic_add(counter, 1, sem="acq_rel") == share.count - 1:
+        combine(which, buffers, out, lse, partials, sums, problem, scoring, index, share)
+        gl.store(counter, 0)
     mbarrier.arrive(buffers.q_free.index(index % plan.q_stages), count=1)
 
 
 @jit
-def combine(buffers, out, lse, partials, sums, problem, scoring, index, share):
+def combine(which: gl.constexpr, buffers, out, lse, partials, sums, problem, scoring, index, share):
     """Store the result of all parts of a tile, each weighted by its sum."""
     plan: gl.constexpr = buffers.plan
-    layout: gl.constexpr = plan.line_registers(4)
+    layout: gl.constexpr = plan.line_registers(4, plan.wide)
     tile = published(buffers.tiles.index(index % plan.q_stages))
     row = gl.arange(0, plan.used, gl.SliceLayout(1, layout))
-    inside = row[:, None] * plan.v_size + gl.arange(0, plan.v_size, gl.SliceLayout(0, layout))[None, :]
-    top = gl.full([plan.used], LOWEST, gl.float32, gl.SliceLayout(1, layout))
-    total = gl.zeros([plan.used], gl.float32, gl.SliceLayout(1, layout))
-    o = gl.zeros([plan.used, plan.v_size], gl.float32, layout)
-    for first in range(0, share.count, plan.many):
-        # All loads are issued before the first one is waited for.
-        found, parts = (), ()
-        for i in gl.static_range(plan.many):
-            there = first + i < share.count
-            slot = share.slot(first + i)
-            found = (*found, gl.load(sums + slot * plan.used + row, mask=there, other=-float("inf")))
-            at = partials + slot * (plan.used * plan.v_size) + inside
-            parts = (*parts, gl.load(at, mask=there, other=0.0))
-        old = top
-        for each in found:
-            top = gl.maximum(top, each)
-        scale = gl.exp2(old - top)
-        o, total = o * scale[:, None], total * scale
-        for i in gl.static_range(plan.many):
-            weight = gl.exp2(found[i] - top)
-            o, total = o + parts[i] * weight[:, None], total + weight
     member, query = tile.member + row // plan.length, tile.query + row % plan.length
     head = tile.head * problem.members + gl.minimum(member, problem.members - 1)
-    weight = 1.0
-    if plan.parts.sinks:
-        sink = gl.load(scoring.sinks + head).to(gl.float32) * LOG2_E
-        old = top
-        top = gl.maximum(top, sink)
-        weight = gl.exp2(old - top)
-        total = total * weight + gl.exp2(sink - top)
-    nothing = total == 0.0
-    o = o * gl.where(nothing, 0.0, weight / total)[:, None]
     # The queries are not needed any more. Rows behind those that are used lie outside of the result.
-    memory = buffers.results(index, 0)
-    memory.slice(0, plan.used).store(o.to(plan.dtype))
+    memory = buffers.results(index, which)
+    for column in gl.static_range(0, plan.v_size, plan.wide):
+        inside = row[:, None] * plan.v_size + (column + gl.arange(0, plan.wide, gl.SliceLayout(0, layout)))[None, :]
+        top = gl.full([plan.used], LOWEST, gl.float32, gl.SliceLayout(1, layout))
+        total = gl.zeros([plan.used], gl.float32, gl.SliceLayout(1, layout))
+        o = gl.zeros([plan.used, plan.wide], gl.float32, layout)
+        for first in range(0, share.count, plan.many):
+            # All loads are issued before the first one is waited for.
+            found, parts = (), ()
+            for i in gl.static_range(plan.many):
+                there = first + i < share.count
+                slot = share.slot(first + i)
+                found = (*found, gl.load(sums + slot * plan.used + row, mask=there, other=-float("inf")))
+                at = partials + gl.cast(slot, gl.int64) * (plan.used * plan.v_size) + inside
+                parts = (*parts, gl.load(at, mask=there, other=0.0))
+            old = top
+            for each in found:
+                top = gl.maximum(top, each)
+            scale = gl.exp2(old - top)
+            o, total = o * scale[:, None], total * scale
+            for i in gl.static_range(plan.many):
+                weight = gl.exp2(found[i] - top)
+                o, total = o + parts[i] * weight[:, None], total + weight
+        weight = 1.0
+        if plan.parts.sinks:
+            sink = gl.load(scoring.sinks + head).to(gl.float32) * LOG2_E
+            old = top
+            top = gl.maximum(top, sink)
+            weight = gl.exp2(old - top)
+            total = total * weight + gl.exp2(sink - top)
+        nothing = total == 0.0
+        o = o * gl.where(nothing, 0.0, weight / total)[:, None]
+        memory.slice(0, plan.used).slice(column, plan.wide, dim=1).store(o.to(plan.dtype))
+        if plan.parts.lse and column == 0 and which % plan.shares == 0:
+            at = (gl.cast(tile.batch, gl.int64) * (problem.kv_heads * problem.members) + head) * problem.queries + query
+            logarithm = gl.where(nothing, -float("inf"), (top + gl.log2(total)) * LN_2)
+            gl.store(lse + at, logarithm, mask=(member < problem.members) & (query < tile.queries))
+    store_tile(which, buffers, out, memory, tile, problem)
+
+
+@jit
+def store_tile(which: gl.constexpr, buffers, out, memory, tile, problem):
+    """Store a consumer's columns of a tile's results from shared memory."""
+    plan: gl.constexpr = buffers.plan
     fence_async_shared()
-    tma.async_store(out, place(tile, tile.member, tile.query, problem, plan), memory.reshape(plan.o_box))
-    if plan.parts.lse:
-        at = (gl.cast(tile.batch, gl.int64) * (problem.kv_heads * problem.members) + head) * problem.queries + query
-        logarithm = gl.where(nothing, -float("inf"), (top + gl.log2(total)) * LN_2)
-        gl.store(lse + at, logarithm, mask=(member < problem.members) & (query < tile.queries))
+    batch, head, member, query, _ = place(tile, tile.member, tile.query, problem, plan)
+    at = [batch, head, member, query, which % plan.shares * plan.v_size]
+    tma.async_store(out, at, memory.reshape(plan.o_box))
     tma.store_wait(0)
 
 
@@ -322,8 +351,11 @@ def decode(
     problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, inner, None, sinks, (), (), plan)
     cache = Cache(lengths, table, width, pages, short, plan)
+    # Of each member of a team the places of partial results; counters of tickets come first.
+    tiles = gl.cdiv(members, plan.tile_heads)
+    slots = 2 * (1 + short) * (gl.num_programs(0) // tiles)
     roles = [
-        (consume, (buffers, out, lse, partials, 2 * (1 + short) * gl.num_programs(0), counters + 1, problem, scoring)),
+        (consume, (buffers, out, lse, partials, slots, counters + tiles, problem, scoring)),
         (produce, (buffers, q, k, v, k_steps, v_steps, counters, cache, problem)),
     ]
     gl.warp_specialize(roles, plan.warps, plan.registers)

@@ -4,6 +4,9 @@ The blocks of all tiles stand in one row: sequence after sequence, of each one t
 first ones, one for each program, are long, and together most of the row; the others are short, and programs take them by
 tickets when they are through. So programs that load more slowly have less to do, and all end at about the same time.
 
+Where the queries of a head of keys are more than the rows of a tile, neighbouring programs have the same runs, each with some
+of the queries: what one of them reads from memory the others find in L2.
+
 Lengths stay on the GPU: each producer adds up the blocks of all sequences, and looks for the tile in which a run begins.
 """
 
@@ -112,17 +115,21 @@ def chunk_of(cache, problem, first):
 
 @gl.aggregate
 class Runs:
-    """The row of `total` blocks, cut into a run of `long` blocks for each program, and runs of `short` blocks."""
+    """The row of `total` blocks, cut into a run of `long` blocks for each of some `teams`, and runs of `short` blocks. A team
+    has `members` programs, each with its part of the queries."""
 
     total: gl.tensor
     long: gl.tensor
     short: gl.tensor
+    teams: gl.tensor
+    members: gl.tensor
 
     @staticmethod
     @jit
     def make(cache, problem):
         """The runs of this problem."""
-        tiles, programs = tiles_of(cache, problem), gl.num_programs(0)
+        members = gl.cdiv(problem.members, cache.plan.tile_heads)
+        tiles, teams = problem.kv_heads, gl.num_programs(0) // members
         if cache.lengths is None:
             _, count = blocks_of(problem, problem.keys)
             total = problem.batch * count * tiles
@@ -131,44 +138,47 @@ class Runs:
             for chunk in range(gl.cdiv(problem.batch, CHUNK)):
                 count, _ = chunk_of(cache, problem, chunk * CHUNK)
                 total += gl.sum(count) * tiles
-        each = total // programs
+        each = total // teams
         # Short runs of a few blocks altogether would not even out anything.
-        long = gl.where(each * (16 - LONG) >= 16 * LEAST, each * LONG // 16, gl.cdiv(total, programs))
-        rest = gl.maximum(total - long * programs, 0)
-        return Runs(total, long, gl.maximum(gl.cdiv(rest, cache.short * programs), LEAST))
+        long = gl.where(each * (16 - LONG) >= 16 * LEAST, each * LONG // 16, gl.cdiv(total, teams))
+        rest = gl.maximum(total - long * teams, 0)
+        return Runs(total, long, gl.maximum(gl.cdiv(rest, cache.short * teams), LEAST), teams, members)
+
+    @jit
+    def team(self):
+        """The program's team: the number of its first run."""
+        return gl.program_id(0) // self.members
+
+    @jit
+    def member(self):
+        """The program's number in its team."""
+        return gl.program_id(0) % self.members
 
     @jit
     def number(self, block):
         """The run that a block belongs to."""
-        border = self.long * gl.num_programs(0)
-        return gl.where(block < border, block // self.long, gl.num_programs(0) + (block - border) // self.short)
+        border = self.long * self.teams
+        return gl.where(block < border, block // self.long, self.teams + (block - border) // self.short)
 
     @jit
     def first(self, number):
         """The first block of a run, or the one behind the last where there is no such run."""
-        programs = gl.num_programs(0)
-        behind = self.long * programs + (number - programs) * self.short
-        return gl.minimum(gl.where(number < programs, number * self.long, behind), self.total)
+        behind = self.long * self.teams + (number - self.teams) * self.short
+        return gl.minimum(gl.where(number < self.teams, number * self.long, behind), self.total)
 
     @jit
     def count(self):
         """Runs, with empty long ones."""
-        return gl.num_programs(0) + gl.cdiv(gl.maximum(self.total - self.long * gl.num_programs(0), 0), self.short)
+        return self.teams + gl.cdiv(gl.maximum(self.total - self.long * self.teams, 0), self.short)
 
     @jit
     def next(self, tickets):
         """The number of the program's next run. There is none behind the last; the program that is the last to learn so leaves
         the tickets zero."""
-        ticket = gl.atomic_add(tickets, 1, sem="relaxed")
+        ticket = gl.atomic_add(tickets + self.member(), 1, sem="relaxed")
         if ticket == self.count() - 1:
-            gl.atomic_xchg(tickets, 0, sem="relaxed")
-        return gl.num_programs(0) + ticket
-
-
-@jit
-def tiles_of(cache, problem):
-    """Tiles of a sequence."""
-    return problem.kv_heads * gl.cdiv(problem.members, cache.plan.tile_heads)
+            gl.atomic_xchg(tickets + self.member(), 0, sem="relaxed")
+        return self.teams + ticket
 
 
 @gl.aggregate
@@ -186,27 +196,25 @@ class Walk:
     def part(self, runs, cache, problem):
         """The next part, as tile and share, and the way behind it."""
         plan: gl.constexpr = cache.plan
-        parts = gl.cdiv(problem.members, plan.tile_heads)
         keys = cache.keys(problem, self.batch, True)
         low, count = blocks_of(problem, keys)
         tile = (self.at - self.before) // count
         start = self.before + tile * count
         end = gl.minimum(start + count, self.stop)
-        owner, tiles = runs.number(start), tiles_of(cache, problem)
-        share = Share(self.batch * tiles + tile, owner, self.run - owner, runs.number(start + count - 1) - owner + 1)
-        head = tile // parts
+        owner, unit = runs.number(start), (self.batch * problem.kv_heads + tile) * runs.members + runs.member()
+        share = Share(unit, owner, self.run - owner, runs.number(start + count - 1) - owner + 1)
         found = Tile(
-            self.batch, head, (tile - head * parts) * plan.tile_heads, 0, low + self.at - start, low + end - start,
+            self.batch, tile, runs.member() * plan.tile_heads, 0, low + self.at - start, low + end - start,
             problem.queries, keys, 0, 0, 0,
         )  # fmt: skip
-        over = end - self.before == tiles * count
+        over = end - self.before == problem.kv_heads * count
         behind = Walk(self.run, end, self.stop, self.batch + over.to(gl.int32), gl.where(over, end, self.before))
         return found, share, behind
 
     @jit
     def through(self, run, runs, cache, problem):
         """The way through a later run."""
-        at, tiles = runs.first(run), tiles_of(cache, problem)
+        at, tiles = runs.first(run), problem.kv_heads
         batch, before = self.batch, self.before
         if cache.lengths is None:
             _, count = blocks_of(problem, problem.keys)
