@@ -70,10 +70,10 @@ class Cached:
 
     def run(self, device, **options):
         """Into a poisoned output; results, and logarithms of sums."""
-        out = device.full((*self.q.shape[:3], self.v.shape[3]), np.nan, self.q.dtype)
+        out = device.full((*self.q.shape[:3], self.values.shape[3]), np.nan, self.q.dtype)
         options = {name: device.array(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
         table = None if self.table is None else device.array(self.table)
-        given = (*map(device.array, (self.q, self.k, self.v)), device.array(self.lengths))
+        given = [None if x is None else device.array(x) for x in (self.q, self.k, self.v, self.lengths)]
         _, lse = decode_attention(*given, block_table=table, return_lse=True, out=out, **options)
         return device.numpy(out), device.numpy(lse)
 
@@ -146,6 +146,17 @@ def test_windows_and_what_changes_scores(device, rng):
     check(out, lse, s, np.concatenate([nothing, 0 * nothing[:, :, :1]], 2).astype(np.float16))
 
 
+@pytest.mark.parametrize(
+    ("heads", "queries", "page"),
+    [(70, 1, 0), (5, 3, 64), *(pytest.param(*x, marks=MATRIX) for x in ((16, 1, 3), (128, 1, 16)))],
+)
+def test_a_latent_cache(device, rng, heads, queries, page):
+    """Values are elements of the keys; more than 64 query heads are tiles of neighbouring programs."""
+    cached = Cached(rng, (2, 0, 129), heads, 1, queries, size=576, v_size=512, page=page)
+    cached.v, cached.values = None, cached.keys[..., :512]
+    cached.compare(device, scale=0.05)
+
+
 def test_lengths_that_are_the_cache_s(device, rng):
     """Without lengths; strides as of positions with their heads side by side, which the result has too."""
     q, k, v = (
@@ -188,7 +199,7 @@ def test_numbers_that_point_outside_stop_the_simulator(rng, what, words):
 
 
 Q, K = np.zeros((2, 4, 1, 64), np.float16), np.zeros((2, 2, 50, 64), np.float16)
-TABLE = np.zeros((2, 3), np.int32)
+TABLE, LATENT = np.zeros((2, 3), np.int32), np.zeros((2, 4, 1, 576), np.float16)
 WRONG = [
     ("attention-queries", (np.zeros((2, 4, 17, 64), np.float16), K, K), {}, "17 queries"),
     ("attention-queries", (Q[:, :, :0], K, K), {}, "0 queries"),
@@ -197,6 +208,10 @@ WRONG = [
     ("attention-option", (Q, K, K), {"block_table": TABLE[:1]}, "block_table is int32 [1, 3]"),
     ("attention-shapes", (Q[:1], K, K), {}, "dimension batch"),
     ("attention-shapes", (Q[..., :8], K, K), {"block_table": TABLE}, "head size"),
+    ("attention-latent", (Q, K), {}, "head sizes 64 and 64"),
+    ("attention-latent", (LATENT, LATENT), {}, "k has 4 heads"),
+    ("attention-latent", (LATENT, LATENT[:, :1]), {"softcap": 5.0}, "softcap is given"),
+    ("attention-config", (LATENT, LATENT[:, :1]), {"config": AttentionConfig(64, 1)}, "2 for decode_attention without v"),
     ("attention-dtypes", (Q, K.astype(np.float32), K), {}, "k float32"),
     ("attention-size", (Q[..., :40], K[..., :40], K), {}, "192 with 128 for v, 256"),
     ("attention-config", (Q, K, K), {"config": AttentionConfig(64)}, "1 for decode_attention"),

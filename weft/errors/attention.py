@@ -59,6 +59,12 @@ QUERIES = row(
     "q has {got} queries of each sequence, but decode_attention takes 1 to {most}",
     "use attention for more, with cu_seqlens_k for lengths of their own",
 )
+LATENT = row(
+    "attention-latent",
+    LaunchError,
+    "without v the cache is latent, and the values are the first {v_size} elements of its keys, but {got}",
+    "pass q and k with a head size of {size}, one head of k, and no window, softcap or sinks; or pass v",
+)
 ANGLES = row(
     "attention-angles",
     LaunchError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.errors import attention as errors
@@ -12,8 +12,9 @@ from weft.kernels.arrays import Described, address
 from weft.kernels.attend import grouped, no_size
 from weft.kernels.attend_options import Options, check_options, check_vector, factors
 from weft.kernels.attend_plan import SHARED_BYTES, AttentionConfig
-from weft.kernels.decode_plan import TILES, DecodePlan, make_decode_plan
+from weft.kernels.decode_plan import LATENT, LATENT_TILES, TILES, DecodePlan, make_decode_plan
 from weft.kernels.device.decode import decode
+from weft.kernels.device.decode_latent import decode_latent
 from weft.kernels.heads import Heads, check_alike, check_described, check_out, check_overlap, heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill, used_on, zeros_kept
@@ -26,6 +27,7 @@ QUERIES = 16
 SHORT = 4
 """Short runs of blocks for each program; one where its partial results have more than `HELD` elements."""
 HELD = 4096
+EXTRA: dict[str, Any] = {}
 _READY = 1024
 """The table of prepared calls is cleared at this size."""
 _known: dict[tuple[Any, ...], Decode] = {}
@@ -51,9 +53,21 @@ class Decode:
     out: Described
     numbers: tuple[Any, ...]
 
+    @property
+    def kernel(self) -> Any:
+        """What is launched."""
+        return decode_latent if self.plan.latent else decode
+
     def arguments(self, q: Any, k: Any, v: Any, out: Any, lse: Any, work: Any, given: Any) -> tuple[Any, ...]:
         """The kernel's arguments."""
         cache_seqlens, block_table, sinks = given
+        if self.plan.latent:
+            scale, _, *numbers, _ = self.numbers
+            cached, step = self.cached(k, k)[0], self.steps[0]
+            return (
+                self.q.of(q), cached, self.out.of(out), lse, step, cache_seqlens, block_table, *work, scale, *numbers,
+                self.plan,
+            )  # fmt: skip
         return (
             self.q.of(q), *self.cached(k, v), self.out.of(out), lse, *self.steps, cache_seqlens, block_table, *work, sinks,
             *self.numbers, self.plan,
@@ -66,13 +80,12 @@ class Decode:
     def work(self, like: Any, stream: Any) -> tuple[Any, Any]:
         """Memory for partial results, and the counters of tickets and tiles."""
         size = 2 * self.programs * (1 + self.short) * self.plan.shares * self.plan.used * (self.plan.v_size + 1)
-        return empty_like(like, (size,), "float32"), zeros_kept(
-            like, self.members + self.units * self.plan.shares, stream
-        )
+        counters = self.members + self.units * self.plan.shares
+        return empty_like(like, (size,), "float32"), zeros_kept(like, counters, stream)
 
 
 def decode_attention(
-    q: Any, k: Any, v: Any, cache_seqlens: Any = None, *, block_table: Any = None, scale: float | None = None,
+    q: Any, k: Any, v: Any = None, cache_seqlens: Any = None, *, block_table: Any = None, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, softcap: float | None = None, sinks: Any = None,
     return_lse: bool = False, out: Any = None, config: AttentionConfig | None = None, stream: Any = None,
 ) -> Any:  # fmt: skip
@@ -87,6 +100,9 @@ def decode_attention(
     [..., page size, kv heads, head size], is passed with these axes swapped: strides are as free as those of `attention`, and
     so are head sizes, float16 and bfloat16, and the numbers of heads.
 
+    Without `v` the cache is latent, as in multi-head latent attention: `k` has one head of 576 elements, and the first 512 of
+    them are the value. It takes no window, softcap or sinks.
+
     `cache_seqlens`, an int32 array [batch] on the device of q, are the lengths of sequences, with the queries' own positions,
     whose keys and values the cache has already; without it all are as long as the cache. Nothing waits for them on the host, so
     that a CUDA graph serves all lengths. A length that is negative or beyond the cache, and an entry of `block_table` that is
@@ -100,7 +116,7 @@ def decode_attention(
     order that depends on lengths and shapes only.
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads, attention-size,
-    attention-strides, attention-queries, attention-scale, attention-window, attention-softcap,
+    attention-strides, attention-queries, attention-latent, attention-scale, attention-window, attention-softcap,
     attention-option, attention-out, attention-out-overlaps, attention-config, attention-config-kind, attention-room,
     attention-target, kernels-out-needed.
     """
@@ -112,7 +128,7 @@ def decode_attention(
     if ready.programs:
         work = ready.work(q, stream)
         given = cache_seqlens, block_table, sinks
-        decode[ready.programs](*ready.arguments(q, k, v, out, lse, work, given), num_warps=4, stream=stream)
+        ready.kernel[ready.programs](*ready.arguments(q, k, v, out, lse, work, given), num_warps=4, stream=stream, **EXTRA)
         used_on(work[0], stream)
     else:
         fill(out, 0)
@@ -122,7 +138,14 @@ def decode_attention(
 
 
 def compile_decode(
-    q: Any, k: Any, v: Any, cache_seqlens: Any = None, *, block_table: Any = None, out: Any = None, **options: Any
+    q: Any,
+    k: Any,
+    v: Any = None,
+    cache_seqlens: Any = None,
+    *,
+    block_table: Any = None,
+    out: Any = None,
+    **options: Any,
 ) -> CompiledKernel:
     """The kernel that `decode_attention` would launch with these options, compiled: its text, registers and shared memory.
     Raises what `decode_attention` raises, and attention-empty."""
@@ -133,7 +156,7 @@ def compile_decode(
     lse = empty_like(q, ready.shape[:3], "float32") if given.return_lse else None
     out = _empty(q, ready) if out is None else out
     arrays = cache_seqlens, block_table, given.sinks
-    return decode.warmup(*ready.arguments(q, k, v, out, lse, ready.work(q, None), arrays), num_warps=4)
+    return ready.kernel.warmup(*ready.arguments(q, k, v, out, lse, ready.work(q, None), arrays), num_warps=4)
 
 
 def _options(scale: Any, window: Any, softcap: Any, sinks: Any, return_lse: Any, config: Any) -> Options:
@@ -158,16 +181,17 @@ def _empty(q: Any, ready: Decode) -> Any:
 
 def _ready(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: Any, options: Options) -> Decode:
     """The prepared call for these arrays. Addresses are checked at each call that passes `out`."""
+    latent, v = v is None, k if v is None else v
     given = (q, k, v) if out is None else (q, k, v, out)
     try:
         arrays = tuple(None if x is None else _key(x) for x in (*given, cache_seqlens, block_table))
-        key = (arrays, len(given), options.key(_key), None if q.is_cuda else driver.simulated_target().arch)
+        key = (arrays, len(given), latent, options.key(_key), None if q.is_cuda else driver.simulated_target().arch)
         ready = _known.get(key)
     except (AttributeError, TypeError):
         # Not PyTorch tensors, or an unhashable argument.
         key = ready = None
     if ready is None:
-        ready = _prepare(q, k, v, cache_seqlens, block_table, out, options)
+        ready = _prepare(q, k, None if latent else v, cache_seqlens, block_table, out, options)
         if key is not None:
             if len(_known) >= _READY:
                 _known.clear()
@@ -182,7 +206,9 @@ def _key(x: Any) -> tuple[Any, ...]:
 
 
 def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: Any, options: Options) -> Decode:
-    given = query, key, value = heads("q", q), heads("k", k), heads("v", v)
+    query, key = heads("q", q), heads("k", k)
+    value = _values(query, key, options) if v is None else heads("v", v)
+    given = query, key, value
     paged = block_table is not None
     check_alike(query, key, value, paged)
     (batch, count, queries, size), (extent, kv_heads, page, v_size) = query.shape, value.shape
@@ -193,7 +219,7 @@ def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: 
     width = _width(block_table)
     check_vector("block_table", block_table, "int32", (batch, width), query)
     keys = width * page if paged else page
-    config = _config(size, v_size, options.config)
+    config = _config(size, v_size, v is None, options.config)
     members = count // kv_heads if kv_heads else 1
     parts = options.parts(left, right if queries > 1 else None)
     length = 1 << (queries - 1).bit_length()
@@ -233,13 +259,30 @@ def _width(block_table: Any) -> int:
     return int(measured[0][1]) if measured is not None and len(measured[0]) == 2 else 0
 
 
-def _config(size: int, v_size: int, config: AttentionConfig | None) -> AttentionConfig:
+def _values(q: Heads, k: Heads, options: Options) -> Heads:
+    """The values in a latent cache. Raises LaunchError (attention-latent)."""
+    size, v_size = LATENT
+    got = [
+        f"the option {name} is given" for name in ("window", "softcap", "sinks") if getattr(options, name) is not None
+    ]
+    if k.shape[1] != 1:
+        got = [f"k has {k.shape[1]} heads"]
+    if not q.shape[3] == k.shape[3] == size:
+        got = [f"q and k have head sizes {q.shape[3]} and {k.shape[3]}"]
+    if got:
+        raise fail(errors.LATENT, size=size, v_size=v_size, got=got[0])
+    return replace(k, shape=(*k.shape[:3], v_size))
+
+
+def _config(size: int, v_size: int, latent: bool, config: AttentionConfig | None) -> AttentionConfig:
     """The configuration. Raises LaunchError: attention-size, attention-config."""
-    if (size, v_size) not in TILES:
+    if not latent and (size, v_size) not in TILES:
         raise no_size(size, v_size, TILES)
-    if config is not None and config.consumers != 1:
-        raise fail(errors.CONFIG, field="consumers", value=config.consumers, rule="1 for decode_attention")
-    return TILES[size, v_size] if config is None else config
+    chosen = LATENT_TILES if latent else TILES[size, v_size]
+    if config is not None and config.consumers != chosen.consumers:
+        rule = f"{chosen.consumers} for decode_attention{' without v' if latent else ''}"
+        raise fail(errors.CONFIG, field="consumers", value=config.consumers, rule=rule)
+    return chosen if config is None else config
 
 
 def _cached(x: Heads, plan: DecodePlan) -> Described:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from weft import language as gl
-from weft.kernels.attend_plan import ROWS, AttentionConfig, AttentionPlan, Parts
+from weft.kernels.attend_plan import BARRIER_BYTES, ROWS, AttentionConfig, AttentionPlan, Parts
 from weft.kernels.plan import DTYPES
 
 TILES: dict[tuple[int, int], AttentionConfig] = {
@@ -19,6 +19,11 @@ TILES: dict[tuple[int, int], AttentionConfig] = {
 }
 """Configurations by head size of queries and keys, and of values: as many slots as shared memory has room for, since the bytes
 in flight are what bounds the rate."""
+LATENT = (576, 512)
+"""Head sizes of a latent cache."""
+LATENT_TILES = AttentionConfig(64, 2, 2)
+LATENT_REGISTERS = {1: (216, 80), 4: (192, 112)}
+"""Registers of a thread of the second consumer and of the producer, by its warps."""
 PIECE = 8
 """TMA fills pieces of a block that have a multiple of 8 rows, the rows that a swizzle spans."""
 REGISTERS = {1: (80,), 4: (168,)}
@@ -50,12 +55,12 @@ class DecodePlan(AttentionPlan):
     @property
     def registers(self) -> tuple[int, ...]:
         """Registers of the producer's threads."""
-        return REGISTERS[self.warps[0]]
+        return REGISTERS[self.warps[-1]]
 
     @property
     def arrivals(self) -> int:
         """Arrivals on the barrier of a slot: one of a TMA load, or of each thread that copies."""
-        return 32 * self.warps[0] if self.gathered else 1
+        return 32 * self.warps[-1] if self.gathered else 1
 
     @property
     def piece(self) -> int:
@@ -87,11 +92,57 @@ class DecodePlan(AttentionPlan):
         """Consumers that have different columns of the results."""
         return 1
 
+    @property
+    def latent(self) -> bool:
+        """Whether values are elements of the keys."""
+        return self.shares > 1
+
     def line_registers(self, elements: int, size: int | None = None) -> Any:
         """A layout of rows of values, or of rows of `size` elements, of which a thread has some neighbouring ones."""
         count = (self.v_size if size is None else size) // elements
         lanes = min(32, count & -count)
         return gl.BlockedLayout([1, elements], [32 // lanes, lanes], [4, 1], [1, 0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatentPlan(DecodePlan):
+    """A plan with a latent cache: keys of `size` elements, of which each of two consumers has `v_size` as values."""
+
+    @property
+    def shares(self) -> int:
+        """Consumers that have different columns of the results."""
+        return self.consumers
+
+    @property
+    def tile_heads(self) -> int:
+        """Query heads of a tile, which the consumers share."""
+        return ROWS // self.length
+
+    @property
+    def warps(self) -> tuple[int, ...]:
+        """Warps of the second consumer, and of the producer."""
+        return (4, 4 if self.gathered else 1)
+
+    @property
+    def registers(self) -> tuple[int, ...]:
+        """Registers of their threads."""
+        return LATENT_REGISTERS[self.warps[1]]
+
+    @property
+    def q_stages(self) -> int:
+        """Slots of queries."""
+        return 1
+
+    @property
+    def s_registers(self) -> Any:
+        """The layout of a consumer's scores."""
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.block_n // self.consumers, 16])
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a program."""
+        elements = ROWS * (self.size + self.block_n) + self.stages * self.block_n * self.size
+        return elements * self.dtype.itemsize + 4 * self.consumers * ROWS * 4 + BARRIER_BYTES
 
 
 @lru_cache(maxsize=1024)
@@ -100,4 +151,6 @@ def make_decode_plan(
 ) -> DecodePlan:
     """The plan of a decode attention kernel; equal plans are one object, which launches compare by identity."""
     group = min(ROWS // length, 1 << (members - 1).bit_length())
+    if (size, v_size) == LATENT:
+        return LatentPlan(DTYPES[dtype], size, v_size // config.consumers, config, parts, length, page, group)
     return DecodePlan(DTYPES[dtype], size, v_size, config, parts, length, page, group)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @operator("weft::decode_attention")
 def decode_attention(
-    q: Tensor, k: Tensor, v: Tensor, cache_seqlens: Tensor | None = None, block_table: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor | None = None, cache_seqlens: Tensor | None = None, block_table: Tensor | None = None,
     sinks: Tensor | None = None, *, scale: float | None = None, window: int | None = None, softcap: float | None = None,
 ) -> Tensor:  # fmt: skip
     """`weft.kernels.decode_attention` as an operator; `window` is the number of keys before a query that it sees.
@@ -27,8 +27,8 @@ def decode_attention(
 
 
 @decode_attention.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, *_: Any, **_keywords: Any) -> Tensor:
-    return attention(q, k, v)
+def _(q: Tensor, k: Tensor, v: Tensor | None = None, *_: Any, **_keywords: Any) -> Tensor:
+    return attention(q, k, k[..., :512] if v is None else v)
 
 
 @operator("weft::append_to_cache", mutates_args=("k", "v", "q"))

@@ -67,11 +67,12 @@ def produce(buffers, q, k, v, k_steps, v_steps, tickets, cache, problem):
                 if i == 0:
                     # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
                     load_queries(buffers, q, index, tile, problem, share)
-                bars = buffers.v_ready.index(slot), buffers.v_free.index(slot)
-                if plan.gathered:
-                    gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
-                else:
-                    load_block(v, bars, phase, buffers.v.index(slot), tile, block, i, entries, plan)
+                if not plan.latent:
+                    bars = buffers.v_ready.index(slot), buffers.v_free.index(slot)
+                    if plan.gathered:
+                        gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
+                    else:
+                        load_block(v, bars, phase, buffers.v.index(slot), tile, block, i, entries, plan)
                 n += 1
             index += 1
         run = runs.next(tickets)
