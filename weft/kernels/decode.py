@@ -26,6 +26,8 @@ QUERIES = 16
 """The most queries of a sequence."""
 SHORT = 4
 """Short runs of blocks for each program; one where its partial results have more than `HELD` elements."""
+LONG = 16
+"""Sixteenths of all blocks that are in long runs."""
 HELD = 4096
 EXTRA: dict[str, Any] = {}
 _READY = 1024
@@ -128,7 +130,9 @@ def decode_attention(
     if ready.programs:
         work = ready.work(q, stream)
         given = cache_seqlens, block_table, sinks
-        ready.kernel[ready.programs](*ready.arguments(q, k, v, out, lse, work, given), num_warps=4, stream=stream, **EXTRA)
+        ready.kernel[ready.programs](
+            *ready.arguments(q, k, v, out, lse, work, given), num_warps=4, stream=stream, **EXTRA
+        )
         used_on(work[0], stream)
     else:
         fill(out, 0)
@@ -249,7 +253,7 @@ def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: 
         plan, programs, short, tiles, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
         grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), _cached(value, plan),
         (key.strides[:3], value.strides[:3]) if plan.gathered else (None, None), grouped(target, kv_heads, plan.o_box, plan),
-        (*factors(options, size), batch, kv_heads, members, queries, keys, width, extent, short, left or 0),
+        (*factors(options, size), batch, kv_heads, members, queries, keys, width, extent, short, LONG, left or 0),
     )  # fmt: skip
 
 

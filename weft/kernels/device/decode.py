@@ -333,7 +333,7 @@ def store_tile(which: gl.constexpr, buffers, out, memory, tile, problem):
 
 
 SIZES = [
-    "k_steps", "v_steps", "batch", "kv_heads", "members", "queries", "keys", "width", "pages", "short", "left", "scale",
+    "k_steps", "v_steps", "batch", "kv_heads", "members", "queries", "keys", "width", "pages", "short", "long", "left", "scale",
     "inner",
 ]  # fmt: skip
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
@@ -343,7 +343,7 @@ SIZES = [
 def decode(
     q: tma.tensor_descriptor, k: Source, v: Source, out: tma.tensor_descriptor, lse: Pointer, k_steps: Steps, v_steps: Steps,
     lengths: Pointer, table: Pointer, partials: gl.tensor, counters: gl.tensor, sinks: Pointer, scale: float, inner: float,
-    batch: int, kv_heads: int, members: int, queries: int, keys: int, width: int, pages: int, short: int,
+    batch: int, kv_heads: int, members: int, queries: int, keys: int, width: int, pages: int, short: int, long: int,
     left: int,
     plan: gl.constexpr[DecodePlan],
 ) -> None:  # fmt: skip
@@ -351,7 +351,7 @@ def decode(
     buffers = Buffers.make(plan)
     problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, inner, None, sinks, (), (), plan)
-    cache = Cache(lengths, table, width, pages, short, plan)
+    cache = Cache(lengths, table, width, pages, short, long, plan)
     # Of each member of a team the places of partial results; counters of tickets come first.
     tiles = gl.cdiv(members, plan.tile_heads)
     slots = 2 * (1 + short) * (gl.num_programs(0) // tiles)

@@ -194,13 +194,13 @@ UNKNOWN = [name for name in SIZES if name not in ("v_steps", "left", "inner")]
 def decode_latent(
     q: tma.tensor_descriptor, k: Source, out: tma.tensor_descriptor, lse: Pointer, k_steps: Steps, lengths: Pointer,
     table: Pointer, partials: gl.tensor, counters: gl.tensor, scale: float, batch: int, kv_heads: int, members: int,
-    queries: int, keys: int, width: int, pages: int, short: int, plan: gl.constexpr[LatentPlan],
+    queries: int, keys: int, width: int, pages: int, short: int, long: int, plan: gl.constexpr[LatentPlan],
 ) -> None:  # fmt: skip
     """Decode attention with a latent cache; see the module, and `decode`."""
     buffers = LatentBuffers.make(plan)
     problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, 0.0, None, None, (), (), plan)
-    cache = Cache(lengths, table, width, pages, short, plan)
+    cache = Cache(lengths, table, width, pages, short, long, plan)
     tiles = gl.cdiv(members, plan.tile_heads)
     slots = 2 * (1 + short) * (gl.num_programs(0) // tiles)
     given = buffers, out, lse, partials, slots, counters + tiles, problem, scoring

@@ -19,8 +19,6 @@ from weft.kernels.device.attend_parts import FIELDS, NUMBERS, Tile
 CHUNK = 128
 """Lengths that a producer reads at a time."""
 LANES = 32
-LONG = 13
-"""Sixteenths of all blocks that are in long runs."""
 LEAST = 2
 """The least number of blocks in a short run."""
 
@@ -35,6 +33,7 @@ class Cache:
     width: gl.tensor
     pages: gl.tensor
     short: gl.tensor
+    long: gl.tensor
     plan: gl.constexpr
 
     @jit
@@ -140,7 +139,7 @@ class Runs:
                 total += gl.sum(count) * tiles
         each = total // teams
         # Short runs of a few blocks altogether would not even out anything.
-        long = gl.where(each * (16 - LONG) >= 16 * LEAST, each * LONG // 16, gl.cdiv(total, teams))
+        long = gl.where(each * (16 - cache.long) >= 16 * LEAST, each * cache.long // 16, gl.cdiv(total, teams))
         rest = gl.maximum(total - long * teams, 0)
         return Runs(total, long, gl.maximum(gl.cdiv(rest, cache.short * teams), LEAST), teams, members)
 
