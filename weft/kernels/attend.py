@@ -24,7 +24,7 @@ from weft.kernels.attend_plan import (
 from weft.kernels.device.attend import SEARCHES, attend, find_spans
 from weft.kernels.heads import Heads, check_alike, check_described, check_out, check_overlap, heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
-from weft.kernels.memory import empty_like, fill, ticket_counter, used_on
+from weft.kernels.memory import empty_like, fill, used_on, zeros_kept
 from weft.nvidia.ragged_tma import ragged_form
 from weft.runtime import driver
 from weft.runtime.compiled import CompiledKernel
@@ -65,7 +65,7 @@ class Attention:
         self, q: Any, k: Any, v: Any, out: Any, lse: Any, spans: Any, given: Options, stream: Any = None
     ) -> tuple[Any, ...]:
         """The kernel's arguments, for a launch on `stream`."""
-        counter = ticket_counter(q, stream) if self.plan.tickets else None
+        counter = zeros_kept(q, 1, stream) if self.plan.tickets else None
         starts = (given.cu_seqlens_q, given.cu_seqlens_q if given.cu_seqlens_k is None else given.cu_seqlens_k)
         return (
             self.q.of(q), self.k.of(k), self.v.of(v), self.out.of(out), lse, given.prefix, *starts, spans, counter,

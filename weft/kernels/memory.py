@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import kernels as errors
+from weft.runtime import driver
 from weft.runtime.dtypes import numpy_dtype
 
 
@@ -41,15 +42,15 @@ def fill_zero(value: Any) -> None:
         value[...] = 0
 
 
-_zeros: dict[tuple[int, int], Any] = {}
-"""PyTorch's arrays of zeros that launches leave zero, by device and stream."""
+_zeros: dict[tuple[int, int], tuple[int, Any]] = {}
+"""PyTorch's arrays of zeros that launches leave zero, by device and stream, each with the capture that it belongs to."""
 
 
 def zeros_kept(value: Any, count: int, stream: Any) -> Any:
     """At least `count` int32 zeros for a launch on `stream` that leaves them zero, on the device of `value`.
 
-    Launches on a stream follow one another, so all of them get the same array. What is captured in a CUDA graph gets an array
-    of its own, which the graph sets to zero."""
+    Launches on a stream follow one another, so all of them get the same array. A CUDA graph may be replayed beside others: its
+    launches get an array of its own, which the graph sets to zero at the first of them."""
     if not getattr(value, "is_cuda", False):
         made = empty_like(value, (count,), "int32")
         fill_zero(made)
@@ -59,13 +60,12 @@ def zeros_kept(value: Any, count: int, stream: Any) -> Any:
     if stream is not None:
         on = stream if isinstance(stream, cuda.Stream) else cuda.ExternalStream(int(stream), device=value.device)
     key = value.get_device(), on.cuda_stream
-    captured = cuda.is_current_stream_capturing()
-    found = None if captured else _zeros.get(key)
-    if found is None or found.shape[0] < count:
+    capture = driver.capture_of(on.cuda_stream) if cuda.is_current_stream_capturing() else 0
+    known, found = _zeros.get(key, (0, None))
+    if found is None or known != capture or found.shape[0] < count:
         with cuda.stream(on):
             found = value.new_zeros((max(count, 1024),), dtype=sys.modules["torch"].int32)
-        if not captured:
-            _zeros[key] = found
+        _zeros[key] = capture, found
     return found
 
 
@@ -86,28 +86,3 @@ def used_on(value: Any, stream: Any) -> None:
         return
     cuda: Any = sys.modules["torch"].cuda
     value.record_stream(stream if isinstance(stream, cuda.Stream) else cuda.ExternalStream(int(stream)))
-
-
-_counters: dict[tuple[int, int], Any] = {}
-
-
-def ticket_counter(like: Any, stream: Any) -> Any:
-    """An int32 counter that is zero for a launch on `stream`, which leaves it zero: that of the stream, whose launches follow
-    one another. A graph that is being captured gets one of its own, which it clears, since it may be replayed beside others."""
-    if not getattr(like, "is_cuda", False):
-        counter = empty_like(like, (1,), "int32")
-        fill_zero(counter)
-        return counter
-    cuda: Any = sys.modules["torch"].cuda
-    on = cuda.current_stream(like.device) if stream is None else stream
-    on = on if isinstance(on, cuda.Stream) else cuda.ExternalStream(int(on))
-    key = (like.get_device(), on.cuda_stream)
-    capturing = cuda.is_current_stream_capturing()
-    counter = None if capturing else _counters.get(key)
-    if counter is None:
-        with cuda.stream(on):
-            counter = empty_like(like, (1,), "int32")
-            fill_zero(counter)
-        if not capturing:
-            _counters[key] = counter
-    return counter
