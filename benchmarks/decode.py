@@ -1,6 +1,8 @@
-"""`weft.kernels.decode_attention` beside cuDNN, through `scaled_dot_product_attention`: one query of each sequence, bfloat16. The
-figure is the speed at which keys and values are read. Calls are those of a CUDA graph. `latent` is multi-head latent attention,
-which PyTorch has no kernel for."""
+"""`weft.kernels.decode_attention` beside cuDNN, through `scaled_dot_product_attention`: one query of each sequence, bfloat16.
+
+The figure is the speed at which keys and values are read. Calls are those of a CUDA graph. `latent` is multi-head latent
+attention, which PyTorch has no kernel for.
+"""
 
 from __future__ import annotations
 

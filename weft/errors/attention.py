@@ -65,6 +65,12 @@ LATENT = row(
     "without v the cache is latent, and the values are the first {v_size} elements of its keys, but {got}",
     "pass q and k with a head size of {size}, one head of k, and no window, softcap or sinks; or pass v",
 )
+CACHE_SCALE = row(
+    "attention-cache-scale",
+    LaunchError,
+    "{name} is {got}",
+    "it is a number, or a float32 array with one for each head of k, of a cache of float8_e4m3fn; leave it out for other types",
+)
 ANGLES = row(
     "attention-angles",
     LaunchError,

@@ -18,12 +18,15 @@ from weft.kernels.device.decode_latent import decode_latent
 from weft.kernels.heads import Heads, check_alike, check_described, check_out, check_overlap, heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill, used_on, zeros_kept
+from weft.plain import as_number
 from weft.runtime import driver
 from weft.runtime.arguments import extents
 from weft.runtime.compiled import CompiledKernel
 
 QUERIES = 16
 """The most queries of a sequence."""
+NARROW = "float8_e4m3fn"
+"""The 8-bit type of a cache."""
 SHORT = 4
 """Short runs of blocks for each program; one where its partial results have more than `HELD` elements."""
 LONG = 16
@@ -62,9 +65,9 @@ class Decode:
 
     def arguments(self, q: Any, k: Any, v: Any, out: Any, lse: Any, work: Any, given: Any) -> tuple[Any, ...]:
         """The kernel's arguments."""
-        cache_seqlens, block_table, sinks = given
+        cache_seqlens, block_table, sinks, k_scale, v_scale = given
         if self.plan.latent:
-            scale, _, *numbers, _ = self.numbers
+            _, scale, _, *numbers, _ = self.numbers
             cached, step = self.cached(k, k)[0], self.steps[0]
             return (
                 self.q.of(q), cached, self.out.of(out), lse, step, cache_seqlens, block_table, *work, scale, *numbers,
@@ -72,12 +75,12 @@ class Decode:
             )  # fmt: skip
         return (
             self.q.of(q), *self.cached(k, v), self.out.of(out), lse, *self.steps, cache_seqlens, block_table, *work, sinks,
-            *self.numbers, self.plan,
+            *(x if hasattr(x, "shape") else None for x in (k_scale, v_scale)), *self.numbers, self.plan,
         )  # fmt: skip
 
     def cached(self, k: Any, v: Any) -> tuple[Any, Any]:
         """Descriptors of the cache, or what threads copy."""
-        return (k, v) if self.plan.gathered else (self.k.of(k), self.v.of(v))
+        return (k, v) if self.plan.gathered or self.plan.narrow else (self.k.of(k), self.v.of(v))
 
     def work(self, like: Any, stream: Any) -> tuple[Any, Any]:
         """Memory for partial results, and the counters of tickets and tiles."""
@@ -89,7 +92,8 @@ class Decode:
 def decode_attention(
     q: Any, k: Any, v: Any = None, cache_seqlens: Any = None, *, block_table: Any = None, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, softcap: float | None = None, sinks: Any = None,
-    return_lse: bool = False, out: Any = None, config: AttentionConfig | None = None, stream: Any = None,
+    k_scale: Any = None, v_scale: Any = None, return_lse: bool = False, out: Any = None, config: AttentionConfig | None = None,
+    stream: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale * q k^T) v of the last positions of sequences against a cache; returns `out` [batch, heads, queries, head
     size of v].
@@ -105,6 +109,9 @@ def decode_attention(
     Without `v` the cache is latent, as in multi-head latent attention: `k` has one head of 576 elements, and the first 512 of
     them are the value. It takes no window, softcap or sinks.
 
+    `k` and `v` may be float8_e4m3fn: then `k_scale` and `v_scale`, numbers or float32 arrays [kv heads], are the factors of
+    their elements, 1 by default. They are converted to the type of q.
+
     `cache_seqlens`, an int32 array [batch] on the device of q, are the lengths of sequences, with the queries' own positions,
     whose keys and values the cache has already; without it all are as long as the cache. Nothing waits for them on the host, so
     that a CUDA graph serves all lengths. A length that is negative or beyond the cache, and an entry of `block_table` that is
@@ -117,19 +124,19 @@ def decode_attention(
     All multiprocessors load equal parts of all keys and values, in one launch; results of parts are combined in float32, in an
     order that depends on lengths and shapes only.
 
-    Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads, attention-size,
-    attention-strides, attention-queries, attention-latent, attention-scale, attention-window, attention-softcap,
-    attention-option, attention-out, attention-out-overlaps, attention-config, attention-config-kind, attention-room,
-    attention-target, kernels-out-needed.
+    Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads,
+    attention-size, attention-strides, attention-queries, attention-latent, attention-cache-scale, attention-scale,
+    attention-window, attention-softcap, attention-option, attention-out, attention-out-overlaps, attention-config,
+    attention-config-kind, attention-room, attention-target, kernels-out-needed.
     """
     options = _options(scale, window, softcap, sinks, return_lse, config)
-    ready = _ready(q, k, v, cache_seqlens, block_table, out, options)
+    ready = _ready(q, k, v, cache_seqlens, block_table, out, options, (k_scale, v_scale))
     if out is None:
         out = _empty(q, ready)
     lse = empty_like(q, ready.shape[:3], "float32") if return_lse else None
     if ready.programs:
         work = ready.work(q, stream)
-        given = cache_seqlens, block_table, sinks
+        given = cache_seqlens, block_table, sinks, k_scale, v_scale
         ready.kernel[ready.programs](
             *ready.arguments(q, k, v, out, lse, work, given), num_warps=4, stream=stream, **EXTRA
         )
@@ -154,12 +161,13 @@ def compile_decode(
     """The kernel that `decode_attention` would launch with these options, compiled: its text, registers and shared memory.
     Raises what `decode_attention` raises, and attention-empty."""
     given = _options(*(options.get(name) for name in ("scale", "window", "softcap", "sinks", "return_lse", "config")))
-    ready = _ready(q, k, v, cache_seqlens, block_table, out, given)
+    scales = options.get("k_scale"), options.get("v_scale")
+    ready = _ready(q, k, v, cache_seqlens, block_table, out, given, scales)
     if not ready.programs:
         raise fail(errors.EMPTY, shape=list(ready.shape))
     lse = empty_like(q, ready.shape[:3], "float32") if given.return_lse else None
     out = _empty(q, ready) if out is None else out
-    arrays = cache_seqlens, block_table, given.sinks
+    arrays = cache_seqlens, block_table, given.sinks, *scales
     return ready.kernel.warmup(*ready.arguments(q, k, v, out, lse, ready.work(q, None), arrays), num_warps=4)
 
 
@@ -183,19 +191,23 @@ def _empty(q: Any, ready: Decode) -> Any:
     return empty_like(q, ready.shape, ready.dtype)
 
 
-def _ready(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: Any, options: Options) -> Decode:
+def _ready(
+    q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: Any, options: Options, scales: tuple[Any, Any]
+) -> Decode:
     """The prepared call for these arrays. Addresses are checked at each call that passes `out`."""
     latent, v = v is None, k if v is None else v
     given = (q, k, v) if out is None else (q, k, v, out)
     try:
         arrays = tuple(None if x is None else _key(x) for x in (*given, cache_seqlens, block_table))
-        key = (arrays, len(given), latent, options.key(_key), None if q.is_cuda else driver.simulated_target().arch)
+        factors = tuple(_key(x) if hasattr(x, "shape") else x for x in scales)
+        where = None if q.is_cuda else driver.simulated_target().arch
+        key = arrays, len(given), latent, factors, options.key(_key), where
         ready = _known.get(key)
     except (AttributeError, TypeError):
         # Not PyTorch tensors, or an unhashable argument.
         key = ready = None
     if ready is None:
-        ready = _prepare(q, k, None if latent else v, cache_seqlens, block_table, out, options)
+        ready = _prepare(q, k, None if latent else v, cache_seqlens, block_table, out, options, scales)
         if key is not None:
             if len(_known) >= _READY:
                 _known.clear()
@@ -209,12 +221,18 @@ def _key(x: Any) -> tuple[Any, ...]:
     return x.dtype, x.shape, x.stride(), x.data_ptr() & 15, x.get_device()
 
 
-def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: Any, options: Options) -> Decode:
+def _prepare(
+    q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: Any, options: Options, scales: tuple[Any, Any]
+) -> Decode:
     query, key = heads("q", q), heads("k", k)
     value = _values(query, key, options) if v is None else heads("v", v)
     given = query, key, value
     paged = block_table is not None
-    check_alike(query, key, value, paged)
+    narrow = v is not None and key.dtype == value.dtype == NARROW
+    check_alike(query, *(replace(x, dtype=query.dtype) if narrow else x for x in (key, value)), paged)
+    k_scale, v_scale = (
+        _scale(name, x, narrow, key, query) for name, x in zip(("k_scale", "v_scale"), scales, strict=True)
+    )
     (batch, count, queries, size), (extent, kv_heads, page, v_size) = query.shape, value.shape
     if not 1 <= queries <= QUERIES:
         raise fail(errors.QUERIES, got=queries, most=QUERIES)
@@ -227,7 +245,9 @@ def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: 
     members = count // kv_heads if kv_heads else 1
     parts = options.parts(left, right if queries > 1 else None)
     length = 1 << (queries - 1).bit_length()
-    plan = make_decode_plan(query.dtype, size, v_size, config, parts, length, page if paged else 0, max(members, 1))
+    plan = make_decode_plan(
+        query.dtype, size, v_size, config, parts, length, page if paged else 0, max(members, 1), narrow
+    )
     if plan.shared_bytes > SHARED_BYTES:
         raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
     shape = (batch, count, queries, v_size)
@@ -249,12 +269,36 @@ def _prepare(q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: 
     if not nothing:
         most = multiprocessors_of(query.device, machine_of(target_of(query.device)))
         programs = tiles * max(1, min(most // tiles, batch * kv_heads * -(-keys // plan.block_n)))
+    by_thread = plan.gathered or narrow
     return Decode(
         plan, programs, short, tiles, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
         grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), _cached(value, plan),
-        (key.strides[:3], value.strides[:3]) if plan.gathered else (None, None), grouped(target, kv_heads, plan.o_box, plan),
-        (*factors(options, size), batch, kv_heads, members, queries, keys, width, extent, short, LONG, left or 0),
+        (key.strides[:3], value.strides[:3]) if by_thread else (None, None), grouped(target, kv_heads, plan.o_box, plan),
+        (
+            v_scale, *_factors(options, size, k_scale), batch, kv_heads, members, queries, keys, width, extent, short, LONG,
+            left or 0,
+        ),
     )  # fmt: skip
+
+
+def _scale(name: str, scale: Any, narrow: bool, k: Heads, q: Heads) -> float:
+    """The factor of all keys or values. Raises LaunchError: attention-cache-scale, attention-option."""
+    if scale is None:
+        return 1.0
+    if hasattr(scale, "shape") and narrow:
+        check_vector(name, scale, "float32", (k.shape[1],), q)
+        return 1.0
+    number = as_number(scale)
+    if not narrow or number is None or isinstance(number, complex):
+        got = repr(scale) if narrow else f"given, and the cache is {k.dtype}"
+        raise fail(errors.CACHE_SCALE, name=name, got=got)
+    return float(number)
+
+
+def _factors(options: Options, size: int, k_scale: float) -> tuple[float, float]:
+    """As `factors`, with the factor of the keys."""
+    scale, inner = factors(options, size)
+    return (scale * k_scale, inner) if options.softcap is None else (scale, inner * k_scale)
 
 
 def _width(block_table: Any) -> int:
@@ -291,7 +335,7 @@ def _config(size: int, v_size: int, latent: bool, config: AttentionConfig | None
 
 def _cached(x: Heads, plan: DecodePlan) -> Described:
     """The descriptors of keys or values, in pieces of a block."""
-    if plan.gathered:
+    if plan.gathered or plan.narrow:
         return Described(x.shape, x.strides, (), None)
     block = plan.block_n, x.shape[3]
     columns = x.shape[3] if plan.pieces == 1 else plan.layout(block).swizzle_byte_width // x.itemsize

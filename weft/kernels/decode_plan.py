@@ -35,22 +35,24 @@ HELD = 96
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodePlan(AttentionPlan):
     """Everything that a decode attention kernel is specialised on. `page` is the number of positions in a page of the cache,
-    0 where a sequence's lie behind one another. `group` is the number of query heads in a tile, as a power of two."""
+    0 where a sequence's lie behind one another. `group` is the number of query heads in a tile, as a power of two. With
+    `narrow` the cache holds 8-bit floats, which the producer's threads convert."""
 
     page: int
     group: int
+    narrow: bool = False
 
     @property
     def gathered(self) -> bool:
         """Whether threads copy each position's keys and values, since TMA cannot fill pieces of a block by pages."""
-        return (
-            self.page > 0 and self.page % self.block_n > 0 and (self.page % PIECE > 0 or self.block_n % self.page > 0)
-        )
+        if self.narrow or not self.page or self.page % self.block_n == 0:
+            return False
+        return self.page % PIECE > 0 or self.block_n % self.page > 0
 
     @property
     def warps(self) -> tuple[int, ...]:
         """Warps of the producer."""
-        return (4 if self.gathered else 1,)
+        return (4 if self.gathered or self.narrow else 1,)
 
     @property
     def registers(self) -> tuple[int, ...]:
@@ -147,10 +149,18 @@ class LatentPlan(DecodePlan):
 
 @lru_cache(maxsize=1024)
 def make_decode_plan(
-    dtype: str, size: int, v_size: int, config: AttentionConfig, parts: Parts, length: int, page: int, members: int
-) -> DecodePlan:
+    dtype: str,
+    size: int,
+    v_size: int,
+    config: AttentionConfig,
+    parts: Parts,
+    length: int,
+    page: int,
+    members: int,
+    narrow: bool,
+) -> DecodePlan:  # fmt: skip
     """The plan of a decode attention kernel; equal plans are one object, which launches compare by identity."""
     group = min(ROWS // length, 1 << (members - 1).bit_length())
     if (size, v_size) == LATENT:
         return LatentPlan(DTYPES[dtype], size, v_size // config.consumers, config, parts, length, page, group)
-    return DecodePlan(DTYPES[dtype], size, v_size, config, parts, length, page, group)
+    return DecodePlan(DTYPES[dtype], size, v_size, config, parts, length, page, group, narrow)

@@ -49,14 +49,20 @@ def produce(buffers, q, k, v, k_steps, v_steps, tickets, cache, problem):
     while going:
         while walk.at < walk.stop:
             tile, share, walk = walk.part(runs, cache, problem)
-            if plan.gathered:
+            if plan.narrow:
+                keys = fetch(k, k_steps, tile, tile.end - 1, cache, plan.size)
+                values = fetch(v, v_steps, tile, tile.end - 1, cache, plan.v_size)
+            elif plan.gathered:
                 pages = pages_of(cache, tile, tile.end - 1)
             else:
                 entries = gl.zeros([LANES], gl.int32, gl.BlockedLayout([1], [LANES], [1], [0]))
             for i in range(tile.end - tile.first):
                 slot, phase, block = n % plan.stages, (n // plan.stages & 1) ^ 1, tile.end - 1 - i
                 bars = buffers.k_ready.index(slot), buffers.k_free.index(slot)
-                if plan.gathered:
+                if plan.narrow:
+                    put(keys, bars, phase, buffers.k.index(slot), plan)
+                    keys = fetch(k, k_steps, tile, block - 1, cache, plan.size)
+                elif plan.gathered:
                     # Those of the next block are on their way while this one waits for its slot.
                     here, pages = pages, pages_of(cache, tile, block - 1)
                     gather(k, k_steps, bars, phase, buffers.k.index(slot), tile, block, here, plan)
@@ -69,7 +75,10 @@ def produce(buffers, q, k, v, k_steps, v_steps, tickets, cache, problem):
                     load_queries(buffers, q, index, tile, problem, share)
                 if not plan.latent:
                     bars = buffers.v_ready.index(slot), buffers.v_free.index(slot)
-                    if plan.gathered:
+                    if plan.narrow:
+                        put(values, bars, phase, buffers.v.index(slot), plan)
+                        values = fetch(v, v_steps, tile, block - 1, cache, plan.v_size)
+                    elif plan.gathered:
                         gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
                     else:
                         load_block(v, bars, phase, buffers.v.index(slot), tile, block, i, entries, plan)
@@ -137,19 +146,49 @@ def pages_of(cache, tile, block):
 
 
 @jit
+def places_of(source, steps, first, row, tile, spread: gl.constexpr, size: gl.constexpr):
+    """The addresses of rows of pages, or of the batch."""
+    by_first, by_head, by_row = steps
+    unit: gl.constexpr = 16 // source.dtype.element_ty.itemsize
+    at = first.to(gl.int64) * gl.multiple_of(by_first, unit) + row.to(gl.int64) * gl.multiple_of(by_row, unit)
+    at += tile.head.to(gl.int64) * gl.multiple_of(by_head, unit)
+    column = gl.arange(0, size, gl.SliceLayout(0, spread))
+    return gl.multiple_of(source, 16) + at[:, None] + column[None, :]
+
+
+@jit
+def fetch(source, steps, tile, block, cache, size: gl.constexpr):
+    """Issue the loads of a block of 8-bit keys or values to registers; zeros for positions without keys, and nothing before the
+    first block of the part."""
+    plan: gl.constexpr = cache.plan
+    spread: gl.constexpr = plan.line_registers(16, size)
+    position = block * plan.block_n + gl.arange(0, plan.block_n, gl.SliceLayout(1, spread))
+    there = (position < tile.keys) & (block >= tile.first)
+    first, row = tile.batch, position
+    if plan.page > 0:
+        first, row = cache.page(tile, gl.where(there, position, -1)), position % plan.page
+        there = first >= 0
+    return gl.load(places_of(source, steps, first, row, tile, spread, size), mask=there[:, None], other=0.0)
+
+
+@jit
+def put(values, bars, phase, memory, plan: gl.constexpr):
+    """Store a block that has been fetched, in the type of the queries, when its slot is free."""
+    ready, free = bars
+    mbarrier.wait(free, phase)
+    memory.store(values.to(plan.dtype))
+    fence_async_shared()
+    mbarrier.arrive(ready, count=1)
+
+
+@jit
 def gather(source, steps, bars, phase, memory, tile, block, page, plan: gl.constexpr):
     """Copy a block position by position; zeros for positions without keys."""
     ready, free = bars
-    by_page, by_head, by_row = steps
     spread: gl.constexpr = plan.line_registers(8, memory.shape[1])
     page = gl.convert_layout(page, gl.SliceLayout(1, spread))
-    position = block * plan.block_n + gl.arange(0, plan.block_n, gl.SliceLayout(1, spread))
-    row = page.to(gl.int64) * gl.multiple_of(by_page, 8) + (position % plan.page).to(gl.int64) * gl.multiple_of(
-        by_row, 8
-    )
-    row += tile.head.to(gl.int64) * gl.multiple_of(by_head, 8)
-    column = gl.arange(0, memory.shape[1], gl.SliceLayout(0, spread))
-    places = gl.multiple_of(source, 16) + row[:, None] + column[None, :]
+    row = (block * plan.block_n + gl.arange(0, plan.block_n, gl.SliceLayout(1, spread))) % plan.page
+    places = places_of(source, steps, page, row, tile, spread, memory.shape[1])
     mbarrier.wait(free, phase)
     async_copy.async_load(memory, places, mask=(page >= 0)[:, None])
     async_copy.mbarrier_arrive(ready, increment_count=False)
@@ -159,7 +198,7 @@ def gather(source, steps, bars, phase, memory, tile, block, page, plan: gl.const
 
 
 @jit
-def consume(buffers, out, lse, partials, slots, counters, problem, scoring):
+def consume(buffers, out, lse, partials, slots, counters, scales, problem, scoring):
     """The rows of all parts of the program."""
     plan: gl.constexpr = buffers.plan
     n, index = 0, 0
@@ -171,8 +210,9 @@ def consume(buffers, out, lse, partials, slots, counters, problem, scoring):
         back = tile.end - 1 + n
         behind = back - tile.first + 1
         o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
+        scored = scaled(scoring, scales, tile, plan)
         arrived(buffers, n, True, False)
-        p, softmax, factor = begin(buffers, 0, q, n, (tile.end - 1) * plan.block_n, problem, tile, scoring)
+        p, softmax, factor = begin(buffers, 0, q, n, (tile.end - 1) * plan.block_n, problem, tile, scored)
         clear_behind(buffers, n, tile.keys - (tile.end - 1) * plan.block_n)
         n += 1
         while n < behind:
@@ -180,13 +220,15 @@ def consume(buffers, out, lse, partials, slots, counters, problem, scoring):
             mask = (block >= stop) | (block < whole)
             key = block * plan.block_n
             arrived(buffers, n, True, True)
-            p, o, softmax = proceed(buffers, 0, q, p, o, softmax, n, key, mask, problem, tile, scoring, factor)
+            p, o, softmax = proceed(buffers, 0, q, p, o, softmax, n, key, mask, problem, tile, scored, factor)
             n += 1
         if plan.config.rescale_first:
             o = softmax.scaled(o)
         arrived(buffers, n, False, True)
         o = warpgroup_mma_wait(0, buffers.weighted(p, o, n - 1))
         mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
+        if plan.narrow:
+            o = o * (scales[2] if scales[1] is None else gl.load(scales[1] + tile.head))
         share = share_of(buffers.tiles.index(index % plan.q_stages))
         if share.count == 1:
             finish(0, buffers, out, lse, problem, scoring, index, o, softmax, factor)
@@ -196,6 +238,17 @@ def consume(buffers, out, lse, partials, slots, counters, problem, scoring):
             )
         index += 1
         tile = await_tile(buffers, index)
+
+
+@jit
+def scaled(scoring, scales, tile, plan: gl.constexpr):
+    """Scoring with the scale of the keys."""
+    if scales[0] is None:
+        return scoring
+    scale = gl.load(scales[0] + tile.head)
+    if plan.parts.softcap:
+        return gl.aggregate_replace(scoring, inner=scoring.inner * scale)
+    return gl.aggregate_replace(scoring, scale=scoring.scale * scale)
 
 
 @jit
@@ -216,7 +269,7 @@ def clear_behind(buffers, n, count):
     """Set the values behind the first `count` of block number `n` of the program to zero: what the cache has there may be NaN,
     of which a weight of zero makes NaN."""
     plan: gl.constexpr = buffers.plan
-    if not plan.gathered and count < plan.block_n:
+    if not plan.gathered and not plan.narrow and count < plan.block_n:
         mbarrier.wait(buffers.v_ready.index(n % plan.stages), n // plan.stages & 1)
         memory = buffers.v.index(n % plan.stages)
         step: gl.constexpr = 16
@@ -333,8 +386,8 @@ def store_tile(which: gl.constexpr, buffers, out, memory, tile, problem):
 
 
 SIZES = [
-    "k_steps", "v_steps", "batch", "kv_heads", "members", "queries", "keys", "width", "pages", "short", "long", "left", "scale",
-    "inner",
+    "k_steps", "v_steps", "batch", "kv_heads", "members", "queries", "keys", "width", "pages", "short", "long", "left",
+    "v_scale", "scale", "inner",
 ]  # fmt: skip
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
 
@@ -342,7 +395,8 @@ SIZES = [
 @jit(fast_math=["exp2", "div"], do_not_specialize=SIZES)
 def decode(
     q: tma.tensor_descriptor, k: Source, v: Source, out: tma.tensor_descriptor, lse: Pointer, k_steps: Steps, v_steps: Steps,
-    lengths: Pointer, table: Pointer, partials: gl.tensor, counters: gl.tensor, sinks: Pointer, scale: float, inner: float,
+    lengths: Pointer, table: Pointer, partials: gl.tensor, counters: gl.tensor, sinks: Pointer,
+    k_scales: Pointer, v_scales: Pointer, v_scale: float, scale: float, inner: float,
     batch: int, kv_heads: int, members: int, queries: int, keys: int, width: int, pages: int, short: int, long: int,
     left: int,
     plan: gl.constexpr[DecodePlan],
@@ -356,7 +410,10 @@ def decode(
     tiles = gl.cdiv(members, plan.tile_heads)
     slots = 2 * (1 + short) * (gl.num_programs(0) // tiles)
     roles = [
-        (consume, (buffers, out, lse, partials, slots, counters + tiles, problem, scoring)),
+        (
+            consume,
+            (buffers, out, lse, partials, slots, counters + tiles, (k_scales, v_scales, v_scale), problem, scoring),
+        ),
         (produce, (buffers, q, k, v, k_steps, v_steps, counters, cache, problem)),
     ]
     gl.warp_specialize(roles, plan.warps, plan.registers)

@@ -186,7 +186,7 @@ def finish_latent(which: gl.constexpr, buffers, out, lse, problem, scoring, inde
     mbarrier.arrive(buffers.q_free.index(index % plan.q_stages), count=1)
 
 
-UNKNOWN = [name for name in SIZES if name not in ("v_steps", "left", "inner")]
+UNKNOWN = [name for name in SIZES if name not in ("v_steps", "left", "v_scale", "inner")]
 """Arguments that are not specialised on."""
 
 
