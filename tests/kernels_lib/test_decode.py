@@ -157,6 +157,28 @@ def test_a_latent_cache(device, rng, heads, queries, page):
     cached.compare(device, scale=0.05)
 
 
+@pytest.mark.parametrize(
+    ("page", "size", "softcap"),
+    [(0, 64, None), (3, 128, None), *(pytest.param(*x, marks=MATRIX) for x in ((16, 96, 3.0),))],
+)
+def test_a_cache_of_8_bits(device, rng, page, size, softcap):
+    """With scales for each head, or one for all."""
+    cached = Cached(rng, (2, 0, 129), 4, 2, 2, size=size, page=page, dtype=ml_dtypes.float8_e4m3fn)
+    cached.q = cached.q.astype(np.float16)
+    factors = np.array([0.5, 0.25], np.float32), np.array([2.0, 1.0], np.float32)
+    wide = [
+        x.astype(np.float32) * f[None, :, None, None]
+        for x, f in zip((cached.keys, cached.values), factors, strict=True)
+    ]
+    cached.values = wide[1].astype(np.float16)
+    s = scores(cached.q, wide[0])
+    s = s if softcap is None else softcap * np.tanh(s / softcap)
+    cached.compare(device, s, config=AttentionConfig(32, 1), k_scale=factors[0], v_scale=factors[1], softcap=softcap)
+    if not page:
+        cached.values = (wide[1] / factors[1][None, :, None, None] * 3).astype(np.float16)
+        cached.compare(device, scores(cached.q, cached.keys.astype(np.float32)) / 4, k_scale=0.25, v_scale=3)
+
+
 def test_lengths_that_are_the_cache_s(device, rng):
     """Without lengths; strides as of positions with their heads side by side, which the result has too."""
     q, k, v = (
@@ -200,6 +222,7 @@ def test_numbers_that_point_outside_stop_the_simulator(rng, what, words):
 
 Q, K = np.zeros((2, 4, 1, 64), np.float16), np.zeros((2, 2, 50, 64), np.float16)
 TABLE, LATENT = np.zeros((2, 3), np.int32), np.zeros((2, 4, 1, 576), np.float16)
+NARROW = K.astype(ml_dtypes.float8_e4m3fn)
 WRONG = [
     ("attention-queries", (np.zeros((2, 4, 17, 64), np.float16), K, K), {}, "17 queries"),
     ("attention-queries", (Q[:, :, :0], K, K), {}, "0 queries"),
@@ -212,6 +235,10 @@ WRONG = [
     ("attention-latent", (LATENT, LATENT), {}, "k has 4 heads"),
     ("attention-latent", (LATENT, LATENT[:, :1]), {"softcap": 5.0}, "softcap is given"),
     ("attention-config", (LATENT, LATENT[:, :1]), {"config": AttentionConfig(64, 1)}, "2 for decode_attention without v"),
+    ("attention-cache-scale", (Q, K, K), {"k_scale": 2.0}, "k_scale is given, and the cache is float16"),
+    ("attention-cache-scale", (Q, NARROW, NARROW), {"v_scale": "big"}, "v_scale is 'big'"),
+    ("attention-option", (Q, NARROW, NARROW), {"v_scale": np.zeros(3, np.float32)}, "of shape [2]"),
+    ("attention-dtypes", (Q, K, NARROW), {}, "v float8_e4m3fn"),
     ("attention-dtypes", (Q, K.astype(np.float32), K), {}, "k float32"),
     ("attention-size", (Q[..., :40], K[..., :40], K), {}, "192 with 128 for v, 256"),
     ("attention-config", (Q, K, K), {"config": AttentionConfig(64)}, "1 for decode_attention"),

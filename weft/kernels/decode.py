@@ -32,7 +32,6 @@ SHORT = 4
 LONG = 16
 """Sixteenths of all blocks that are in long runs."""
 HELD = 4096
-EXTRA: dict[str, Any] = {}
 _READY = 1024
 """The table of prepared calls is cleared at this size."""
 _known: dict[tuple[Any, ...], Decode] = {}

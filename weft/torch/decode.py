@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 @operator("weft::decode_attention")
 def decode_attention(
     q: Tensor, k: Tensor, v: Tensor | None = None, cache_seqlens: Tensor | None = None, block_table: Tensor | None = None,
-    sinks: Tensor | None = None, *, scale: float | None = None, window: int | None = None, softcap: float | None = None,
+    sinks: Tensor | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None, *, scale: float | None = None,
+    window: int | None = None, softcap: float | None = None,
 ) -> Tensor:  # fmt: skip
     """`weft.kernels.decode_attention` as an operator; `window` is the number of keys before a query that it sees.
 
     Lengths and pages are tensors, so that one graph of `torch.compile` or CUDA serves all of them."""
     return kernels.decode_attention(
         q, k, v, cache_seqlens, block_table=block_table, scale=scale, window=None if window is None else (window, None),
-        softcap=softcap, sinks=sinks,
+        softcap=softcap, sinks=sinks, k_scale=k_scale, v_scale=v_scale,
     )  # fmt: skip
 
 
