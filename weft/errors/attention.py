@@ -68,7 +68,7 @@ LATENT = row(
 CACHE_SCALE = row(
     "attention-cache-scale",
     LaunchError,
-    "{name} is {got}",
+    "the factor {name} is {got}",
     "it is a number, or a float32 array with one for each head of k, of a cache of float8_e4m3fn; leave it out for other types",
 )
 ANGLES = row(

@@ -136,9 +136,7 @@ def decode_attention(
     if ready.programs:
         work = ready.work(q, stream)
         given = cache_seqlens, block_table, sinks, k_scale, v_scale
-        ready.kernel[ready.programs](
-            *ready.arguments(q, k, v, out, lse, work, given), num_warps=4, stream=stream, **EXTRA
-        )
+        ready.kernel[ready.programs](*ready.arguments(q, k, v, out, lse, work, given), num_warps=4, stream=stream)
         used_on(work[0], stream)
     else:
         fill(out, 0)
@@ -228,7 +226,8 @@ def _prepare(
     given = query, key, value
     paged = block_table is not None
     narrow = v is not None and key.dtype == value.dtype == NARROW
-    check_alike(query, *(replace(x, dtype=query.dtype) if narrow else x for x in (key, value)), paged)
+    wide = [replace(x, dtype=query.dtype) if narrow else x for x in (key, value)]
+    check_alike(query, wide[0], wide[1], paged)
     k_scale, v_scale = (
         _scale(name, x, narrow, key, query) for name, x in zip(("k_scale", "v_scale"), scales, strict=True)
     )
