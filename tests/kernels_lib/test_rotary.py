@@ -118,7 +118,7 @@ def test_machine_code(monkeypatch, interleaved):
     rope(x, angles, angles, interleaved=interleaved)
     ((arguments, options),) = recorder.given
     compiled = rotate.warmup(*arguments, **options, target="sm_90a")
-    assert compiled.n_spills == 0 and compiled.n_regs <= 64
+    assert compiled.n_spills == 0 and compiled.n_regs <= 96
     loads, wide = (len(re.findall(text, compiled.asm["sass"])) for text in (r"LDG\.", r"LDG\S*\.128"))
-    # Four of x, and cosines and sines of eight pairs (four, interleaved) in float32, once for all heads of a thread.
-    assert loads == wide == (6 if interleaved else 8)
+    # Eight of x, and cosines and sines of eight pairs (four, interleaved) in float32, once for all heads of a thread.
+    assert loads == wide == (10 if interleaved else 12)

@@ -8,6 +8,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.softmax import softmax_backward_rows, softmax_rows
+from weft.kernels.rows.calls import launched, prepared
 from weft.kernels.rows.launch import groups_of, persistent
 from weft.kernels.rows.operands import check_columns, lines_of, output, pitches, same_rows, width_of
 from weft.kernels.rows.plan import (
@@ -27,10 +28,10 @@ from weft.kernels.rows.plan import (
 from weft.layout import WARP_SIZE
 from weft.runtime.dtypes import ITEMSIZE
 
+LARGE_WARPS = 16
+"""Warps of a block of which a multiprocessor has two, or with 64 elements in a thread one, by their registers."""
 ALONE_BYTES = 65536
 """Bytes of a row that one block takes: two of them lie in the shared memory of a multiprocessor."""
-FULL_WARPS = 16
-"""Warps of a block that holds 64 elements in each thread, of 128 registers: it has a multiprocessor to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class SoftmaxConfig:
     num_warps: int
 
 
+@prepared("out")
 def softmax(x: Any, out: Any = None, *, config: SoftmaxConfig | RowConfig | None = None, stream: Any = None) -> Any:
     """Softmax along the last axis of x [..., N]; returns `out`, of the same shape and type.
 
@@ -57,11 +59,13 @@ def softmax(x: Any, out: Any = None, *, config: SoftmaxConfig | RowConfig | None
     return _forward("softmax", x, out, config, stream)
 
 
+@prepared("out")
 def log_softmax(x: Any, out: Any = None, *, config: SoftmaxConfig | RowConfig | None = None, stream: Any = None) -> Any:
     """The logarithm of softmax along the last axis: x - max(x) - log(sum(exp(x - max(x)))). Otherwise as `softmax`."""
     return _forward("log_softmax", x, out, config, stream)
 
 
+@prepared("out")
 def softmax_backward(grad: Any, y: Any, out: Any = None, *, config: RowConfig | None = None, stream: Any = None) -> Any:
     """The gradient of x where y = softmax(x): y * (grad - sum(grad * y)) along the last axis, in the type of y.
 
@@ -69,6 +73,7 @@ def softmax_backward(grad: Any, y: Any, out: Any = None, *, config: RowConfig | 
     return _backward("softmax_backward", grad, y, out, config, stream)
 
 
+@prepared("out")
 def log_softmax_backward(
     grad: Any, y: Any, out: Any = None, *, config: RowConfig | None = None, stream: Any = None
 ) -> Any:
@@ -81,7 +86,7 @@ def chosen_softmax(cols: int, dtype: str) -> SoftmaxConfig:
     if ITEMSIZE[dtype] == 2 and USUAL_PART < cols <= 2 * LONGEST_PART:
         # 64 elements in a thread share the instructions of a row. Of a copy's rate on an H200, bfloat16: 0.90 instead of 0.67
         # (32,768, one block of 32 warps) and 0.85 (65,536, four blocks of 16).
-        return SoftmaxConfig(1 if cols <= LONGEST_PART else 2, FULL_WARPS)
+        return SoftmaxConfig(1 if cols <= LONGEST_PART else 2, LARGE_WARPS)
     blocks = next((blocks for blocks in CLUSTERS if cols <= blocks * USUAL_PART), CLUSTERS[-1])
     if cols * ITEMSIZE[dtype] <= ALONE_BYTES:
         blocks = 1
@@ -99,20 +104,21 @@ def _forward(op: str, x: Any, out: Any, config: SoftmaxConfig | RowConfig | None
     chosen = config or chosen_softmax(source.cols, source.dtype)
     given = chosen if isinstance(chosen, RowConfig) else RowConfig(chosen.num_ctas, chosen.num_warps)
     vec = width_of(source.cols, source, target)
-    # Programs of one block have a row or a few and end. On an H200 such a kernel reached 0.985 of a copy's rate for float32
-    # rows of 32,768, and persistent programs that copied ahead 0.91. Where a multiprocessor has one block only, nothing else
-    # loads meanwhile: 0.78 of a copy's rate for bfloat16 rows of 32,768, and 0.90 by persistent programs.
-    alone = given.num_warps >= FULL_WARPS and source.cols > EACH * WARP_SIZE * given.num_warps
-    ahead = given.copies(given.num_ctas > 1 or alone, vec * source.itemsize)
+    # Programs of one block have a row or a few and end, which balances multiprocessors of different rates: on an H200
+    # persistent ones are slower by 3 to 8 percent. Where one or two fit on a multiprocessor, one row is copied while another is
+    # computed.
+    alone = given.num_ctas == 1
+    ahead = given.copies(not alone or given.num_warps >= LARGE_WARPS, vec * source.itemsize)
     plan = plan_of(given, source.rows, source.cols, vec, ahead=ahead, numbers=2)
     options: dict[str, Any] = {**plan.options, "maxnreg": plan.registers}
     arguments = (x, out, source.rows, source.cols, *pitches(source, target), op == "log_softmax", plan)
     programs = groups_of(plan, source.rows)
     if ahead or given.programs:
-        programs = persistent(
+        resident = persistent(
             softmax_rows, arguments, options, plan, given, source.rows, source.device, (source.dtype, op)
         )
-    softmax_rows[programs](*arguments, **options, stream=stream)
+        programs = max(resident, -(-programs // 2)) if alone and not given.programs else resident
+    launched(softmax_rows, programs, arguments, options, stream)
     return out
 
 
@@ -140,5 +146,5 @@ def _backward(op: str, grad: Any, y: Any, out: Any, config: RowConfig | None, st
     )
     key = upper.dtype, source.dtype, op
     programs = persistent(softmax_backward_rows, arguments, options, plan, config, source.rows, source.device, key)
-    softmax_backward_rows[programs](*arguments, **options, stream=stream)
+    launched(softmax_backward_rows, programs, arguments, options, stream)
     return out

@@ -17,12 +17,19 @@ from weft.kernels.rows.plan import RowPlan
 @gl.aggregate
 class Labels:
     """The classes of rows, [lines] each: the class, whether the row counts, whether the class lies in the part of the row that
-    the block has, and its logit, 0 where it does not."""
+    the block has, and its logit, 0 where it does not. The logit stays as it was loaded until it is used, so that nothing waits
+    for it before."""
 
     label: gl.tensor
     counts: gl.tensor
     there: gl.tensor
-    logit: gl.tensor
+    loaded: gl.tensor
+
+    @jit
+    def logit(self, rows):
+        """The logit; NaN for a class out of range."""
+        inside = (self.label >= 0) & (self.label < rows.cols)
+        return gl.where(inside | ~self.counts, self.loaded.to(gl.float32), float("nan"))
 
 
 @jit
@@ -41,13 +48,13 @@ def labels_of(rows, label, logits, row, stride, ignored):
         there = counts & inside & (row + line < rows.count)
         at = row + line
     logit = gl.load(logits + at * stride + gl.where(there, label, 0), mask=there, other=0.0)
-    return Labels(label, counts, there, gl.where(inside | ~counts, logit.to(gl.float32), float("nan")))
+    return Labels(label, counts, there, logit)
 
 
 @jit
-def loss_of(rows, found, level, lse, smoothing, z, SMOOTH: gl.constexpr):
-    """Losses [lines] of rows with these logarithms of sums; `level` is the sum of their logits."""
-    aim = found.logit
+def loss_of(rows, found, logit, level, lse, smoothing, z, SMOOTH: gl.constexpr):
+    """Losses [lines] of rows with these logits of their classes and logarithms of sums; `level` is the sum of their logits."""
+    aim = logit
     if SMOOTH:
         aim = (1.0 - smoothing) * aim + smoothing * (level / rows.cols.to(gl.float32))
     return gl.where(found.counts, lse - aim + z * lse * lse, 0.0)
@@ -62,7 +69,7 @@ def gradient(rows, p, column, label, counts, lse, factor, smoothing, z):
 
 
 @jit
-def store_gradient(rows, grad, row, stride, e, part, found, lse, factor, smoothing, z, SMOOTH: gl.constexpr):
+def store_gradient(rows, grad, row, stride, e, part, found, logit, lse, factor, smoothing, z, SMOOTH: gl.constexpr):
     """Store the gradient of rows that are held as a whole: powers `e`, which times `part` are probabilities. The class's own
     gradient is stored over what all columns have in common, which saves a comparison for each element."""
     factor = gl.where(found.counts, factor, 0.0)
@@ -72,7 +79,7 @@ def store_gradient(rows, grad, row, stride, e, part, found, lse, factor, smoothi
         y = y - level[:, None]
     rows.store(grad, row, stride, y)
     gl.barrier()
-    own = gl.exp2((found.logit - lse) * LOG2E) * steep - level - factor * (1.0 - smoothing)
+    own = gl.exp2((logit - lse) * LOG2E) * steep - level - factor * (1.0 - smoothing)
     line = gl.arange(0, rows.plan.lines, gl.SliceLayout(1, rows.plan.layout)).to(gl.int64)
     at = line * 0 + row if rows.plan.blocks > 1 else line + row
     gl.store(
@@ -157,13 +164,13 @@ def cross_entropy_rows(
     turn, slot = 0, 0
     if plan.ahead:
         label = rows.later_numbers(labels, rows.first(), 0)
-        coming = labels_of(rows, label, logits, rows.first(), stride, ignored)
+        found = labels_of(rows, label, logits, rows.first(), stride, ignored)
+        logit = found.logit(rows)
         label = rows.later_numbers(labels, rows.first(), 1)
     for row in range(rows.first(), count, rows.step()):
-        if plan.ahead:
-            found = coming
-        else:
+        if not plan.ahead:
             found = labels_of(rows, rows.load_numbers(labels, row), logits, row, stride, ignored)
+            logit = found.logit(rows)
         if grad is not None:
             factor = rows.number(factors, row, SCALED)
         if FITS:
@@ -177,28 +184,34 @@ def cross_entropy_rows(
             peak, e, sums_of_parts = part_powers(rows.parts(x))
             level = rows.part_sums(rows.parts(gl.where(x == float("-inf"), 0.0, x))) if SMOOTH else sums_of_parts
             # In a cluster the block that has the logit tells the others; one of its warps does.
-            logit = rows.of_one_warp(found.logit, peak) if plan.blocks > 1 else sums_of_parts
-            peaks, totals, logits_found, levels = rows.exchanged(turn, (peak, sums_of_parts, logit, level))
+            own = rows.of_one_warp(logit, peak) if plan.blocks > 1 else sums_of_parts
+            peaks, totals, logits_found, levels = rows.exchanged(turn, (peak, sums_of_parts, own, level))
             top, total = combined(rows, peaks, totals)
-            if plan.blocks > 1:
-                found = Labels(found.label, found.counts, found.there, rows.total(logits_found))
+            whole_logit = rows.total(logits_found) if plan.blocks > 1 else logit
             level = rows.total(levels)
             turn = turn + 1
         else:
             base = logits + row.to(gl.int64) * gl.multiple_of(stride, plan.vec)
             top, total, level = streamed(rows, base, TAIL, SMOOTH)
+            whole_logit = logit
         lse = top + gl.log2(total) * LN2
-        rows.store_numbers(losses, row, loss_of(rows, found, level, lse, smoothing, z, SMOOTH))
+        rows.store_numbers(losses, row, loss_of(rows, found, whole_logit, level, lse, smoothing, z, SMOOTH))
         rows.store_numbers(sums, row, lse)
         if grad is not None:
             # All threads have the logit of the class before its place is written to.
             gl.barrier()
             if FITS:
                 part = share(rows, peak, top, total)
-                store_gradient(rows, grad, row, grad_stride, e, part, found, lse, factor, smoothing, z, SMOOTH)
+                store_gradient(
+                    rows, grad, row, grad_stride, e, part, found, whole_logit, lse, factor, smoothing, z, SMOOTH
+                )
             else:
                 target = grad + row.to(gl.int64) * gl.multiple_of(grad_stride, plan.vec)
                 stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL)
+        if plan.ahead:
+            # Converted here, after the stores: nothing has waited for the load before.
+            found = coming
+            logit = found.logit(rows)
 
 
 @jit

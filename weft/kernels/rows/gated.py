@@ -7,18 +7,21 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.gated import gate_backward_rows, gate_rows
-from weft.kernels.memory import empty_like
+from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.launch import groups_of
 from weft.kernels.rows.operands import Lines, lines_of, output, parameter, pitches, same_rows, width_of
-from weft.kernels.rows.plan import BACKWARD_REGISTERS, FORWARD_REGISTERS, RowConfig, plan_of
+from weft.kernels.rows.plan import BACKWARD_REGISTERS, RowConfig, plan_of
 
 EACH = 16
 """Elements of each array in a thread's registers: of two inputs they are the bytes in flight of one row elsewhere."""
 CHUNK = 4 * 32 * EACH
 """Columns of a program."""
+REGISTERS = 40
+"""Registers of a thread: twelve programs on a multiprocessor, as only different programs load and compute at a time."""
 APPROXIMATE = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
+@prepared("out")
 def swiglu(gate: Any, up: Any = None, *, out: Any = None, stream: Any = None) -> Any:
     """silu(gate) * up, element by element, with silu(x) = x / (1 + exp(-x)).
 
@@ -32,6 +35,7 @@ def swiglu(gate: Any, up: Any = None, *, out: Any = None, stream: Any = None) ->
     return _forward("swiglu", gate, up, "silu", out, stream)
 
 
+@prepared("out")
 def geglu(gate: Any, up: Any = None, *, approximate: str = "none", out: Any = None, stream: Any = None) -> Any:
     """gelu(gate) * up, element by element: exact, or with `approximate="tanh"` by the usual formula with tanh, as
     `torch.nn.functional.gelu`. Otherwise as `swiglu`."""
@@ -62,8 +66,8 @@ def _forward(op: str, gate: Any, up: Any, kind: str, out: Any, stream: Any) -> A
         plan = plan_of(RowConfig(each=EACH), first.rows, first.cols, vec, most=CHUNK)
         grid = groups_of(plan, first.rows), -(-first.cols // plan.part)
         sizes = first.rows, first.cols, *pitches(first, second, target), kind, plan
-        options: dict[str, Any] = {**plan.options, "maxnreg": FORWARD_REGISTERS}
-        gate_rows[grid](gate, up, out, *sizes, **options, stream=stream)
+        options: dict[str, Any] = {**plan.options, "maxnreg": REGISTERS}
+        launched(gate_rows, grid, (gate, up, out, *sizes), options, stream)
     return out
 
 
@@ -83,7 +87,7 @@ def _backward(op: str, grad: Any, gate: Any, up: Any, kind: str, out: Any, strea
         grid = groups_of(plan, first.rows), -(-first.cols // plan.part)
         sizes = first.rows, first.cols, *pitches(upper, first, second, of_gate, of_up), kind, plan
         options: dict[str, Any] = {**plan.options, "maxnreg": BACKWARD_REGISTERS}
-        gate_backward_rows[grid](grad, gate, up, gate_grad, up_grad, *sizes, **options, stream=stream)
+        launched(gate_backward_rows, grid, (grad, gate, up, gate_grad, up_grad, *sizes), options, stream)
     return out if packed else (gate_grad, up_grad)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.gating import choose, choose_backward
-from weft.kernels.memory import empty_like
+from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.launch import groups_of
 from weft.kernels.rows.operands import (
     INTEGERS,
@@ -28,6 +28,7 @@ EACH = 8
 """Scores of a thread: as keys they take two registers each."""
 
 
+@prepared()
 def topk_gating(logits: Any, k: int, *, renormalise: bool = True, stream: Any = None) -> tuple[Any, Any]:
     """Weights and positions of the `k` largest logits of each row, the choice of experts of a mixture.
 
@@ -58,7 +59,7 @@ def topk_gating(logits: Any, k: int, *, renormalise: bool = True, stream: Any = 
             plan,
         )
         options: dict[str, Any] = {**plan.options, "maxnreg": BACKWARD_REGISTERS}
-        choose[groups_of(plan, source.rows)](*given, **options, stream=stream)
+        launched(choose, groups_of(plan, source.rows), given, options, stream)
     return weights, indices
 
 

@@ -8,6 +8,7 @@ from weft import language as gl
 from weft.kernels.device.rows import add_programs
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import used_on
+from weft.kernels.rows.calls import launched
 from weft.kernels.rows.plan import RowConfig, RowPlan, power_of_two
 from weft.runtime.arguments import HOST
 
@@ -49,5 +50,6 @@ def added(partial: Any, out: Any, programs: int, cols: int, stream: Any) -> None
     lines, part = min(ADDED[0], max(power_of_two(programs), 8)), ADDED[1]
     warps = max(lines // 16, 1)
     layout = gl.BlockedLayout([1, 1], [1, 32], [warps, 1], [1, 0])
-    add_programs[-(-cols // part)](partial, out, programs, cols, lines, part, layout, num_warps=warps, stream=stream)
+    sizes = programs, cols, lines, part, layout
+    launched(add_programs, -(-cols // part), (partial, out, *sizes), {"num_warps": warps}, stream)
     used_on(partial, stream)

@@ -8,7 +8,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.losses import cross_entropy_backward_rows, cross_entropy_rows
-from weft.kernels.memory import empty_like
+from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.launch import groups_of, persistent
 from weft.kernels.rows.operands import (
     INTEGERS,
@@ -28,6 +28,7 @@ CHUNK = 4096
 """Columns of a row that a program of `cross_entropy_backward` has, 32 of each thread."""
 
 
+@prepared("grad")
 def cross_entropy(
     logits: Any, labels: Any, *, label_smoothing: float = 0.0, z_loss: float = 0.0, ignore_index: int = -100, grad: Any = None,
     grad_scale: Any = 1.0, config: RowConfig | None = None, stream: Any = None,
@@ -82,10 +83,11 @@ def cross_entropy(
     if ahead or config.programs:
         key = source.dtype, None if target is None else target.dtype, smooth != 0, scaled, fits
         programs = persistent(cross_entropy_rows, given, options, plan, config, source.rows, source.device, key)
-    cross_entropy_rows[programs](*given, **options, stream=stream)
+    launched(cross_entropy_rows, programs, given, options, stream)
     return losses, lse
 
 
+@prepared("out")
 def cross_entropy_backward(
     grad: Any, logits: Any, labels: Any, lse: Any, *, label_smoothing: float = 0.0, z_loss: float = 0.0,
     ignore_index: int = -100, out: Any = None, stream: Any = None,
@@ -119,9 +121,8 @@ def cross_entropy_backward(
             ignored,
         )
         grid = groups_of(plan, source.rows), -(-source.cols // plan.part)
-        cross_entropy_backward_rows[grid](
-            *given, scaled, plan, **plan.options, maxnreg=FORWARD_REGISTERS, stream=stream
-        )
+        options: dict[str, Any] = {**plan.options, "maxnreg": FORWARD_REGISTERS}
+        launched(cross_entropy_backward_rows, grid, (*given, scaled, plan), options, stream)
     return out
 
 

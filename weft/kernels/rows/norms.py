@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from weft.kernels.device.norms import normalise, normalise_backward
-from weft.kernels.memory import empty_like, fill_zero, used_on
+from weft.kernels.memory import fill_zero, used_on
+from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.launch import added, groups_of, persistent
 from weft.kernels.rows.operands import (
     FLOATS,
@@ -45,6 +46,7 @@ class Normalised(NamedTuple):
     rstd: Any
 
 
+@prepared("out", "total")
 def rms_norm(
     x: Any, weight: Any = None, *, residual: Any = None, eps: float = 1e-6, out: Any = None, out_dtype: Any = None,
     total: Any = None, statistics: bool = False, config: RowConfig | None = None, stream: Any = None,
@@ -72,6 +74,7 @@ def rms_norm(
     return _forward("rms_norm", x, weight, None, residual, eps, out, out_dtype, total, statistics, config, stream)
 
 
+@prepared("out", "total")
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, *, residual: Any = None, eps: float = 1e-5, out: Any = None,
     out_dtype: Any = None, total: Any = None, statistics: bool = False, config: RowConfig | None = None, stream: Any = None,
@@ -83,6 +86,7 @@ def layer_norm(
     return _forward("layer_norm", x, weight, bias, residual, eps, out, out_dtype, total, statistics, config, stream)
 
 
+@prepared("out")
 def rms_norm_backward(
     grad: Any, x: Any, weight: Any, rstd: Any, *, added: Any = None, out: Any = None, config: RowConfig | None = None,
     stream: Any = None,
@@ -99,6 +103,7 @@ def rms_norm_backward(
     return dx, dweight
 
 
+@prepared("out")
 def layer_norm_backward(
     grad: Any, x: Any, weight: Any, mean: Any, rstd: Any, *, bias: bool = True, added: Any = None, out: Any = None,
     config: RowConfig | None = None, stream: Any = None,
@@ -145,7 +150,7 @@ def _forward(
         programs = groups_of(plan, source.rows)
         if ahead or config.programs:
             programs = persistent(normalise, given, options, plan, config, source.rows, source.device, key)
-        normalise[programs](*given, **options, stream=stream)
+        launched(normalise, programs, given, options, stream)
     if second is None and scales is None and not statistics:
         return out
     return Normalised(out, total if second is not None else None, scales, means, rstds)
@@ -188,7 +193,8 @@ def _backward(
         source.device, key,
     )  # fmt: skip
     sums = tuple(None if value is None else empty_like(x, (programs, source.cols), "float32") for value in sums)
-    normalise_backward[programs](grad, x, added_to, weight, mean, rstd, out, *sums, *sizes, **options, stream=stream)
+    arguments = grad, x, added_to, weight, mean, rstd, out, *sums, *sizes
+    launched(normalise_backward, programs, arguments, options, stream)
     for partial, value in zip(sums, (dweight, dbias), strict=True):
         if value is not None:
             added(partial, value, programs, source.cols, stream)

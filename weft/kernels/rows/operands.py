@@ -9,7 +9,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.machines import place_of
-from weft.kernels.memory import empty_like
+from weft.kernels.rows.calls import empty_like
 from weft.kernels.rows.plan import ACCESS_BYTES, CLUSTERS, USUAL_PART, RowConfig
 from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE, dtype_name

@@ -10,13 +10,13 @@ from weft import language as gl
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.rotary import rotate
-from weft.kernels.memory import empty_like
+from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.operands import FLOATS, INTEGERS, Lines, lines_of, measured, merged, parameter, vector_of
 from weft.kernels.rows.plan import ACCESS_BYTES, BACKWARD_REGISTERS, USUAL_WARPS, power_of_two
 from weft.layout import WARP_SIZE
 
-HELD = USUAL_WARPS * WARP_SIZE * 32
-"""Elements of a program, 32 of each thread."""
+HELD = USUAL_WARPS * WARP_SIZE * 64
+"""Elements of a program, 64 of each thread: the cosines and sines that it loads for them are fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Heads:
     lines: Lines
 
 
+@prepared("out")
 def rope(
     x: Any, cos: Any, sin: Any, *, positions: Any = None, interleaved: bool = False, inverse: bool = False, out: Any = None,
     stream: Any = None,
@@ -104,7 +105,7 @@ def rope(
     sign, unrotated = -1.0 if inverse else 1.0, 0 if same else int(rest > 0)
     chosen = bool(interleaved), unit, gcd(table.pitch, ACCESS_BYTES), unrotated, (tokens, heads, wide), layout
     options: dict[str, Any] = {"num_warps": USUAL_WARPS, "maxnreg": BACKWARD_REGISTERS}
-    rotate[grid](x, cos, sin, positions, out, *sizes, *strides, sign, *chosen, **options, stream=stream)
+    launched(rotate, grid, (x, cos, sin, positions, out, *sizes, *strides, sign, *chosen), options, stream)
     return out
 
 

@@ -1,0 +1,101 @@
+"""Calls of row functions are repeated for arrays of the same form, with the same results as calls that are prepared anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kernels_lib.rows import Recorder
+from tests.runtime.fake_driver import FakeTensor, float16, float32
+from weft.errors import LaunchError
+from weft.kernels import rms_norm, rowwise, softmax, softmax_backward
+from weft.kernels.rows import calls, norms
+
+
+class Tensor(FakeTensor):
+    """A CUDA tensor whose copies lie at new addresses."""
+
+    made = 0x7F0000000000
+
+    def new_empty(self, shape, dtype):
+        Tensor.made += 1 << 20
+        return Tensor(Tensor.made, {"float32": float32, "float16": float16}[dtype], shape=tuple(shape))
+
+    def element_size(self):
+        return 4
+
+
+class Launches(Recorder):
+    """Launches with a stream and without."""
+
+    def __getitem__(self, grid):
+        return lambda *arguments, stream=None, **options: self.given.append((arguments, options))
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    """The recorders of the kernels, and how often a call was prepared."""
+    recorder, counted = Launches(), []
+    for module, name in ((rowwise, "softmax_rows"), (rowwise, "softmax_backward_rows"), (norms, "normalise")):
+        monkeypatch.setattr(module, name, recorder)
+    monkeypatch.setattr(rowwise, "persistent", lambda *_: 7)
+    monkeypatch.setattr(calls.memory, "empty_like", lambda like, shape, dtype: like.new_empty(shape, dtype))
+    original = calls._prepared
+    monkeypatch.setattr(calls, "_prepared", lambda *args: counted.append(1) or original(*args))
+    calls._known.clear()
+    yield recorder, counted
+    calls._known.clear()
+
+
+def tensor(place, shape=(4, 256), dtype=float32):
+    return Tensor(place << 16, dtype, shape=shape)
+
+
+def test_the_second_call_launches_the_same_on_its_own_arrays(prepared):
+    recorder, counted = prepared
+    results = [softmax(x) for x in (tensor(1), tensor(2), tensor(3))]
+    assert len(counted) == 1 and len({id(y) for y in results}) == 3
+    (first, options), (second, again), _ = recorder.given
+    assert (first[0].pointer, second[0].pointer) == (1 << 16, 2 << 16)
+    assert second[1] is results[1] and first[2:] == second[2:] and options == again
+
+
+def test_several_results_and_arguments_by_name(prepared):
+    recorder, counted = prepared
+    for place in (1, 5):
+        x, residual, weight = tensor(place), tensor(place + 1), tensor(place + 2, (256,))
+        done = rms_norm(x, weight, residual=residual, statistics=True)
+        arguments = recorder.given[-1][0]
+        assert arguments[:3] == (x, residual, weight) and done.scales is None
+        assert (done.out, done.total, done.rstd) == (arguments[4], arguments[5], arguments[8])
+    assert len(counted) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [tensor(2, (5, 256)), tensor(2, dtype=float16), Tensor((2 << 16) + 4, shape=(4, 256))],
+    ids=["shape", "type", "address"],
+)
+def test_another_form_is_prepared_anew(prepared, other):
+    softmax(tensor(1))
+    softmax(other)
+    assert len(prepared[1]) == 2
+
+
+def test_numbers_of_different_types_are_different(prepared):
+    for eps in (1, 1.0, True):
+        rms_norm(tensor(1), eps=eps)
+    assert len(prepared[1]) == 3
+
+
+def test_one_array_for_two_arguments(prepared):
+    recorder, _ = prepared
+    for grad, y in ((tensor(1), None), (tensor(2), tensor(3))):
+        softmax_backward(grad, grad if y is None else y)
+    assert [given[0][:2] for given in recorder.given][1][1].pointer == 3 << 16
+
+
+def test_overlap_is_looked_at_in_each_call(prepared):
+    for out in (tensor(1), tensor(9), tensor(1), tensor(8)):
+        softmax(tensor(1), out)
+    with pytest.raises(LaunchError, match="overlaps"):
+        softmax(tensor(1), Tensor((1 << 16) + 64, shape=(4, 256)))
