@@ -32,8 +32,8 @@ ALIGNMENT = 15
 class Recording:
     """What a call has allocated, with its framework's example, shape and type, and what it has launched."""
 
-    made: list[tuple[Any, Any, tuple[int, ...], str]] = field(default_factory=list)
-    launches: list[tuple[Any, Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+    made: list[tuple[Any, Any, tuple[int, ...], str]] = field(default_factory=list[Any])
+    launches: list[tuple[Any, Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list[Any])
 
 
 class _Now(threading.local):

@@ -94,7 +94,8 @@ def rope(
     tokens = min(max(held // (wide * heads), 1), power_of_two(source.tokens))
     lanes = WARP_SIZE // across
     down = min(lanes, heads)
-    warps_of_heads = min(USUAL_WARPS, max(heads // down, 1))
+    # A thread has heads of one token, as far as possible, so that it loads cosines and sines once.
+    warps_of_heads = min(max(USUAL_WARPS // tokens, 1), max(heads // down, 1))
     layout = gl.BlockedLayout(
         [1, 1, each], [lanes // down, down, across], [USUAL_WARPS // warps_of_heads, warps_of_heads, 1], [2, 1, 0]
     )
