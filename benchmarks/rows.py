@@ -4,7 +4,7 @@ bytes. Bytes are those that have to be read and written once; the copy moves as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,6 @@ from benchmarks import harness
 from benchmarks.copies import UNIT
 from benchmarks.report import Goal, Line
 from weft import kernels
-from weft.kernels import RowConfig
-from weft.kernels.rows.plan import chosen_rows
 
 NEEDS_GPU = True
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
@@ -25,21 +23,22 @@ TOKENS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One figure: weft's calls by name (the first is the choice that has the goal), PyTorch's function, the array that both
-    write, its wanted value, and the bytes to be moved."""
+    """One figure: weft's call, PyTorch's function, the array that both write, its wanted value, the bytes to be moved, and what
+    part of the copy's rate is the goal. `compiled`: PyTorch's function is compiled, too."""
 
     what: str
-    ours: dict[str, Callable[[], Any]]
+    ours: Callable[[], Any]
     theirs: Callable[[], Any]
     out: Any
     want: Any
     nbytes: int
     share: float
     restore: Callable[[], Any] | None = None
+    compiled: bool = False
 
 
-def figures(job: Job, clock: harness.Clock, rounds: int, compiled: bool = True) -> list[Line]:
-    """All in one interleaved run. What PyTorch returns is checked by value; weft's calls write `job.out`."""
+def figures(job: Job, clock: harness.Clock, rounds: int) -> list[Line]:
+    """All in one interleaved run. What PyTorch returns is checked by value; weft's call writes `job.out`."""
     import torch
 
     found: dict[str, Any] = {}
@@ -52,9 +51,9 @@ def figures(job: Job, clock: harness.Clock, rounds: int, compiled: bool = True) 
     def keep(name: str, function: Callable[[], Any]) -> Any:
         found[name] = function()
 
-    variants = [harness.Variant(name, run, restore, partial(near, lambda: job.out)) for name, run in job.ours.items()]
+    variants = [harness.Variant("weft", job.ours, restore, partial(near, lambda: job.out))]
     peers = {"torch": job.theirs}
-    if compiled:
+    if job.compiled:
         peers["compile"] = torch.compile(job.theirs, dynamic=False)
     for name, function in peers.items():
         variants.append(
@@ -75,29 +74,7 @@ def figures(job: Job, clock: harness.Clock, rounds: int, compiled: bool = True) 
         for name, time in harness.measure(variants, clock, rounds).items()
     }
     others = {name: speeds[name] for name in (*peers, "copy") if name in speeds}
-    first = next(iter(job.ours))
-    return [
-        Line(
-            f"{job.what}, {name}" if name != first else job.what, speeds.get(name), UNIT, others,
-            (Goal(job.share, "copy"),) if name == first else (),
-        )
-        for name in job.ours
-    ]  # fmt: skip
-
-
-def configurations(cols: int) -> dict[str, RowConfig | None]:
-    """The choice, and others beside it."""
-    usual = chosen_rows(cols)
-    others = (
-        replace(usual, ahead=not (usual.num_ctas > 1)),
-        replace(usual, num_warps=max(usual.num_warps // 2, 1)),
-        replace(usual, num_warps=min(usual.num_warps * 2, 32)),
-        replace(usual, num_ctas=min(usual.num_ctas * 2, 16), num_warps=max(usual.num_warps // 2, 4)),
-        replace(usual, ahead=False, programs=1 << 30),
-        replace(usual, ahead=True, programs=1 << 30),
-    )
-    named = {f"{c.num_ctas} x {c.num_warps}, ahead {c.ahead}, programs {c.programs}": c for c in others if c != usual}
-    return {"chosen": None, **named}
+    return [Line(job.what, speeds.get("weft"), UNIT, others, (Goal(job.share, "copy"),))]
 
 
 def norm_jobs(shapes: Iterable[tuple[int, int]], dtype: str = "bfloat16", device: str = "cuda") -> Iterable[Job]:
@@ -112,30 +89,25 @@ def norm_jobs(shapes: Iterable[tuple[int, int]], dtype: str = "bfloat16", device
         size = f"{rows} x {cols} {dtype}"
         exact = normed.rms_norm(x.double(), (cols,), w.double(), 1e-6).to(kind)
         yield Job(
-            f"rms_norm of {size}",
-            {n: partial(kernels.rms_norm, x, w, out=out, config=c) for n, c in configurations(cols).items()},
-            partial(normed.rms_norm, x, (cols,), w, 1e-6), out, exact, 2 * x.nbytes, 0.97,
+            f"rms_norm of {size}", partial(kernels.rms_norm, x, w, out=out),
+            partial(normed.rms_norm, x, (cols,), w, 1e-6), out, exact, 2 * x.nbytes, 0.97, compiled=True,
         )  # fmt: skip
         exact = normed.layer_norm(x.double(), (cols,), w.double(), b.double()).to(kind)
         yield Job(
-            f"layer_norm of {size}", {"chosen": partial(kernels.layer_norm, x, w, b, out=out)},
+            f"layer_norm of {size}", partial(kernels.layer_norm, x, w, b, out=out),
             partial(normed.layer_norm, x, (cols,), w, b), out, exact, 2 * x.nbytes, 0.97,
         )  # fmt: skip
         total = torch.empty_like(x)
         exact = normed.rms_norm((x + grad).double(), (cols,), w.double(), 1e-6).to(kind)
         yield Job(
             f"rms_norm with a residual of {size}",
-            {"chosen": partial(kernels.rms_norm, x, w, residual=grad, total=total, out=out)},
+            partial(kernels.rms_norm, x, w, residual=grad, total=total, out=out),
             lambda x=x, grad=grad, w=w, cols=cols: normed.rms_norm(x + grad, (cols,), w, 1e-6), out, exact, 4 * x.nbytes, 0.97,
         )  # fmt: skip
         rstd = kernels.rms_norm(x, w, statistics=True).rstd
         exact = _rms_gradient(grad.double(), x.double(), w.double(), 1e-6).to(kind)
         yield Job(
-            f"rms_norm_backward of {size}",
-            {
-                n: partial(kernels.rms_norm_backward, grad, x, w, rstd, out=out, config=c)
-                for n, c in configurations(cols).items()
-            },
+            f"rms_norm_backward of {size}", partial(kernels.rms_norm_backward, grad, x, w, rstd, out=out),
             partial(_rms_gradient, grad, x, w, 1e-6), out, exact, 3 * x.nbytes, 0.90,
         )  # fmt: skip
 
@@ -158,18 +130,17 @@ def softmax_jobs(shapes: Iterable[tuple[int, int]], dtype: str = "bfloat16", dev
         size = f"{rows} x {cols} {dtype}"
         exact = x.double().softmax(-1).to(kind)
         yield Job(
-            f"softmax of {size}",
-            {n: partial(kernels.softmax, x, out, config=c) for n, c in configurations(cols).items()},
-            partial(torch.softmax, x, -1), out, exact, 2 * x.nbytes, 0.97,
+            f"softmax of {size}", partial(kernels.softmax, x, out), partial(torch.softmax, x, -1), out, exact, 2 * x.nbytes,
+            0.97, compiled=True,
         )  # fmt: skip
         yield Job(
-            f"log_softmax of {size}", {"chosen": partial(kernels.log_softmax, x, out)}, partial(torch.log_softmax, x, -1), out,
+            f"log_softmax of {size}", partial(kernels.log_softmax, x, out), partial(torch.log_softmax, x, -1), out,
             x.double().log_softmax(-1).to(kind), 2 * x.nbytes, 0.97,
         )  # fmt: skip
         y = exact
         back = (y.double() * (grad.double() - (grad.double() * y.double()).sum(-1, keepdim=True))).to(kind)
         yield Job(
-            f"softmax_backward of {size}", {"chosen": partial(kernels.softmax_backward, grad, y, out)},
+            f"softmax_backward of {size}", partial(kernels.softmax_backward, grad, y, out),
             partial(_softmax_gradient, grad, y), out, back, 3 * x.nbytes, 0.90,
         )  # fmt: skip
 
@@ -195,14 +166,12 @@ def cross_entropy_jobs(
             [loss(x[i : i + 256].double(), labels[i : i + 256], reduction="none") for i in range(0, rows, 256)]
         )
 
-        def forward(x: Any = x, labels: Any = labels, losses: Any = losses, **options: Any) -> None:
-            losses.copy_(kernels.cross_entropy(x, labels, **options)[0])
+        def forward(x: Any = x, labels: Any = labels, losses: Any = losses) -> None:
+            losses.copy_(kernels.cross_entropy(x, labels)[0])
 
-        streams = {f"{w} warps of {e}": RowConfig(num_warps=w, each=e) for w in (2, 4, 8) for e in (32, 64)}
         yield Job(
-            f"cross_entropy of {size}",
-            {"chosen": forward, **{name: partial(forward, config=c) for name, c in streams.items()}},
-            partial(loss, x, labels, reduction="none"), losses, exact.float(), x.nbytes, 0.97,
+            f"cross_entropy of {size}", forward, partial(loss, x, labels, reduction="none"), losses, exact.float(), x.nbytes,
+            0.97, compiled=True,
         )  # fmt: skip
         # Each call overwrites the logits, whose rows are then gradients: as many bytes, and finite numbers again.
         original, work = x, x.clone()
@@ -210,10 +179,7 @@ def cross_entropy_jobs(
         wide[torch.arange(rows, device=device), labels] -= 1
         yield Job(
             f"cross_entropy with gradients in place of {size}",
-            {
-                name: partial(kernels.cross_entropy, work, labels, grad=work, config=c)
-                for name, c in configurations(cols).items()
-            },
+            partial(kernels.cross_entropy, work, labels, grad=work),
             partial(_both, original, labels), work, wide.to(kind), 2 * x.nbytes, 0.95, partial(work.copy_, original),
         )  # fmt: skip
 
@@ -238,7 +204,7 @@ def elementwise_jobs(tokens: int = TOKENS, dtype: str = "bfloat16", device: str 
         rotated = partial(_rope, q, cos, sin, interleaved)
         yield Job(
             f"rope of {tokens} x 64 x 128 {dtype}{', interleaved' if interleaved else ''}",
-            {"chosen": partial(kernels.rope, q, cos, sin, interleaved=interleaved, out=turned)},
+            partial(kernels.rope, q, cos, sin, interleaved=interleaved, out=turned),
             rotated, turned, _rope(q.double(), cos.double(), sin.double(), interleaved).to(kind), 2 * q.nbytes, 0.95,
         )  # fmt: skip
     gate, up, grad, out = (torch.randn(tokens, 14336, device=device).to(kind) for _ in range(4))
@@ -249,14 +215,14 @@ def elementwise_jobs(tokens: int = TOKENS, dtype: str = "bfloat16", device: str 
         ("geglu by tanh", partial(kernels.geglu, approximate="tanh"), partial(functional.gelu, approximate="tanh")),
     ):
         yield Job(
-            f"{name} of {size}", {"chosen": partial(ours, gate, up, out=out)},
+            f"{name} of {size}", partial(ours, gate, up, out=out),
             lambda theirs=theirs: theirs(gate) * up, out, (theirs(gate.double()) * up.double()).to(kind), 3 * gate.nbytes, 0.95,
         )  # fmt: skip
     s = gate.double().sigmoid()
     exact = (grad.double() * up.double() * s * (1 + gate.double() * (1 - s))).to(kind)
     both = out, torch.empty_like(out)
     yield Job(
-        f"swiglu_backward of {size}", {"chosen": partial(kernels.swiglu_backward, grad, gate, up, out=both)},
+        f"swiglu_backward of {size}", partial(kernels.swiglu_backward, grad, gate, up, out=both),
         lambda: _silu_gradient(grad, gate, up)[0], out, exact, 5 * gate.nbytes, 0.95,
     )  # fmt: skip
 
@@ -294,7 +260,7 @@ def expert_jobs(tokens: int = 65536, device: str = "cuda") -> Iterable[Job]:
 
         best = logits.double().softmax(-1).topk(8).values
         yield Job(
-            f"topk_gating of {tokens} x {experts}, k = 8", {"chosen": choose}, theirs, weights,
+            f"topk_gating of {tokens} x {experts}, k = 8", choose, theirs, weights,
             (best / best.sum(-1, keepdim=True)).float(), logits.nbytes + 64 * tokens, 0.5,
         )  # fmt: skip
         ids = logits.topk(8).indices.int().contiguous()
@@ -304,7 +270,7 @@ def expert_jobs(tokens: int = 65536, device: str = "cuda") -> Iterable[Job]:
             order.copy_(kernels.sort_experts(ids, experts).order)
 
         yield Job(
-            f"sort_experts of {ids.numel()} numbers below {experts}", {"chosen": sort},
+            f"sort_experts of {ids.numel()} numbers below {experts}", sort,
             lambda ids=ids: torch.sort(ids.flatten(), stable=True).indices.float(), order,
             torch.sort(ids.flatten(), stable=True).indices.float(), 3 * ids.nbytes, 0.1,
         )  # fmt: skip
