@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks import rows
@@ -28,8 +30,7 @@ JOBS = {
 def test_every_variant_is_right(torch, part):
     torch.manual_seed(0)
     for job in JOBS[part]():
-        found = rows.figures(job, Still(), 1, compiled=False)
-        assert len(found) == len(job.ours)
+        found = rows.figures(replace(job, compiled=False), Still(), 1)
         assert [line.what for line in found if line.ours is None or set(line.peers) != {"torch", "copy"}] == []
 
 
