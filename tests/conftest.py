@@ -44,6 +44,10 @@ settings.load_profile("weft")
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
 DIFF_LINES = 80
+COMPILING = ("cuda", "examples", "kernels", "kernels_lib")
+"""Folders whose tests compile kernels, case by case."""
+LEFT_OUT = ("gpu", "matrix", "stress", "torch")
+"""Markers of what `make test` leaves out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +60,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "torch" in getattr(item, "fixturenames", ()) and item.get_closest_marker("gpu") is None:
             item.add_marker("torch")
+    tests: dict[tuple[Path, str], list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.relative_to(TESTS).parts[0] in COMPILING:
+            tests.setdefault((item.path, item.originalname), []).append(item)
+    for cases in tests.values():
+        leave_to_the_matrix(cases)
+
+
+def leave_to_the_matrix(cases: list[pytest.Function]) -> None:
+    """One case per axis: of a test with several `parametrize`, a case has the marker `matrix` if it differs from the first one
+    in several of them, and its values do not have the same number in each list of those."""
+    tried = [case for case in cases if not any(case.get_closest_marker(name) for name in LEFT_OUT)]
+    given = [mark.args[0] for mark in cases[0].iter_markers("parametrize")]
+    axes = [names.replace(" ", "").split(",") if isinstance(names, str) else list(names) for names in given]
+    if len(axes) < 2 or "golden" in cases[0].fixturenames:
+        return
+    numbers: list[dict[tuple[int, ...], int]] = [{} for _ in axes]
+    for case in tried:
+        values = [tuple(id(case.callspec.params[name]) for name in names) for names in axes]
+        away = [known.setdefault(value, len(known)) for known, value in zip(numbers, values, strict=True)]
+        if len({number for number in away if number}) > 1:
+            case.add_marker("matrix")
 
 
 def pytest_collection_finish() -> None:

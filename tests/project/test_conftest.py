@@ -63,3 +63,23 @@ def test_a_device_copies(device):
     array[0] = 7
     assert values[0] == 0
     assert device.numpy(array)[0] == 7
+
+
+GRID = """
+import pytest
+
+@pytest.mark.parametrize("a", "xyz")
+@pytest.mark.parametrize(("b", "c"), [(1, 1), (1, 2), (2, 3)])
+def test_grid(a, b, c):
+    pass
+"""
+
+
+def test_one_case_per_axis(pytester: pytest.Pytester, probe: Path) -> None:
+    """The nine less those in which both axes have later values, of other numbers; not in other folders."""
+    for folder in ("kernels", "ir"):
+        (probe / folder).mkdir()
+        (probe / folder / f"test_{folder}.py").write_text(GRID)
+    pytester.makeini("[pytest]\nmarkers = matrix: left out by default")
+    found = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-m", "matrix", "--collect-only", "-q", "tests")
+    found.stdout.fnmatch_lines(["*kernels*test_grid[[]1-2-z]", "*kernels*test_grid[[]2-3-y]", "2/* tests collected*"])
