@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -60,6 +61,21 @@ def test_new_positions(device, rng, page, pairs, interleaved, size):
         want_k[first, :, place], want_v[first, :, place] = wide_key[b, :, t], value[b, :, t]
     for found, want in ((given[2], want_k), (given[3], want_v), (turned, wide_q)):
         np.testing.assert_allclose(device.numpy(found), want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [0.5, np.array([0.5, 2.0], np.float32)], ids=["number", "heads"])
+def test_a_cache_of_8_bits(device, rng, scale):
+    key, value = rng.normal(size=(2, 1, 2, 3, 64)).astype(np.float16)
+    k, v = (device.array(np.zeros((1, 2, 8, 64), ml_dtypes.float8_e4m3fn)) for _ in "kv")
+    scales = [x if isinstance(x, float) else device.array(x) for x in (scale, scale)]
+    given = map(device.array, (key, value))
+    append_to_cache(*given, k, v, device.array(np.array([5], np.int32)), k_scale=scales[0], v_scale=scales[1])
+    factors = np.broadcast_to(scale, 2).reshape(1, 2, 1, 1)
+    for found, want in ((k, key), (v, value)):
+        host = device.numpy(found).astype(np.float32)
+        want = (want / factors).astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+        np.testing.assert_array_equal(host[:, :, 2:5], want)
+        assert not host[:, :, :2].any() and not host[:, :, 5:].any()
 
 
 KEY, CACHE, LENGTHS = (

@@ -237,6 +237,7 @@ WRONG = [
     ("attention-config", (LATENT, LATENT[:, :1]), {"config": AttentionConfig(64, 1)}, "2 for decode_attention without v"),
     ("attention-cache-scale", (Q, K, K), {"k_scale": 2.0}, "k_scale is given, and the cache is float16"),
     ("attention-cache-scale", (Q, NARROW, NARROW), {"v_scale": "big"}, "v_scale is 'big'"),
+    ("attention-cache-scale", (Q, NARROW, NARROW), {"k_scale": 0}, "k_scale is 0"),
     ("attention-option", (Q, NARROW, NARROW), {"v_scale": np.zeros(3, np.float32)}, "of shape [2]"),
     ("attention-dtypes", (Q, K, NARROW), {}, "v float8_e4m3fn"),
     ("attention-dtypes", (Q, K.astype(np.float32), K), {}, "k float32"),

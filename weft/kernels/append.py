@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from weft import language as gl
 from weft.errors import attention as errors
 from weft.errors import fail
 from weft.kernels.attend_options import check_vector
+from weft.kernels.decode import NARROW, cache_scale
 from weft.kernels.device.append import HEADS, WARPS, append
 from weft.kernels.heads import DIMENSIONS, Heads, check_alike, check_described, heads
 from weft.runtime.arguments import array, extents
@@ -17,14 +19,15 @@ ANGLES = ("float32", "float16", "bfloat16")
 
 def append_to_cache(
     key: Any, value: Any, k: Any, v: Any, cache_seqlens: Any, *, block_table: Any = None, q: Any = None, cos: Any = None,
-    sin: Any = None, interleaved: bool = False, stream: Any = None,
+    sin: Any = None, interleaved: bool = False, k_scale: Any = None, v_scale: Any = None, stream: Any = None,
 ) -> None:  # fmt: skip
     """Store the keys and values of new positions in a cache, as `decode_attention` reads it.
 
     `key` [batch, kv heads, queries, head size] and `value`, likewise, are those of the last positions of each sequence:
     `cache_seqlens`, an int32 array [batch], are the lengths that include them, so that the first one of sequence b gets
     position cache_seqlens[b] - queries. The cache `k`, `v`, with or without `block_table`, is that of `decode_attention`, and
-    types, head sizes (multiples of 8) and strides are as free. Positions below 0 are left out.
+    types, head sizes (multiples of 8) and strides are as free. Positions below 0 are left out. A cache of float8_e4m3fn holds
+    keys and values divided by `k_scale` and `v_scale`, as `decode_attention` takes them.
 
     With `cos` and `sin`, arrays [positions, n] of floats with contiguous rows, keys are rotated on the way by the angles of
     their positions, as by `rope`: pairs of the first 2 n elements, (x[i], x[n + i]), or if `interleaved` (x[2 i], x[2 i + 1]).
@@ -34,12 +37,16 @@ def append_to_cache(
     and debug builds; otherwise nothing outside of the cache is written.
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads,
-    attention-strides, attention-option, attention-angles.
+    attention-strides, attention-option, attention-cache-scale, attention-angles.
     """
     new, other, cache, values = heads("key", key), heads("value", value), heads("k", k), heads("v", v)
     query = new if q is None else heads("q", q)
     check_alike(query, new, other)
-    check_alike(new, cache, values, paged=block_table is not None)
+    narrow = cache.dtype == values.dtype == NARROW
+    wide = [replace(x, dtype=new.dtype) if narrow else x for x in (cache, values)]
+    check_alike(new, wide[0], wide[1], paged=block_table is not None)
+    scales = [(name, x) for name, x in (("k_scale", k_scale), ("v_scale", v_scale))]
+    factors = [1 / cache_scale(name, x, narrow, cache, new) for name, x in scales]
     batch, kv_heads, tokens, size = new.shape
     for first, second, dim in ((new, cache, 1), (other, values, 3), (query, new, 2)):
         if first.shape[dim] != second.shape[dim]:
@@ -65,7 +72,8 @@ def append_to_cache(
     numbers = query.shape[1], kv_heads, tokens, capacity, width, cache.shape[0]
     sizes = size, other.shape[3]
     chosen = page, sizes, pairs, bool(interleaved), tuple(map(_layout, sizes))
-    given = q, key, value, k, v, cache_seqlens, block_table, angles
+    by_head = [x if hasattr(x, "shape") else None for _, x in scales]
+    given = q, key, value, k, v, cache_seqlens, block_table, angles, *by_head, *factors
     append[grid](*given, *steps, *numbers, *chosen, num_warps=WARPS, stream=stream)
 
 

@@ -229,7 +229,7 @@ def _prepare(
     wide = [replace(x, dtype=query.dtype) if narrow else x for x in (key, value)]
     check_alike(query, wide[0], wide[1], paged)
     k_scale, v_scale = (
-        _scale(name, x, narrow, key, query) for name, x in zip(("k_scale", "v_scale"), scales, strict=True)
+        cache_scale(name, x, narrow, key, query) for name, x in zip(("k_scale", "v_scale"), scales, strict=True)
     )
     (batch, count, queries, size), (extent, kv_heads, page, v_size) = query.shape, value.shape
     if not 1 <= queries <= QUERIES:
@@ -279,7 +279,7 @@ def _prepare(
     )  # fmt: skip
 
 
-def _scale(name: str, scale: Any, narrow: bool, k: Heads, q: Heads) -> float:
+def cache_scale(name: str, scale: Any, narrow: bool, k: Heads, q: Heads) -> float:
     """The factor of all keys or values. Raises LaunchError: attention-cache-scale, attention-option."""
     if scale is None:
         return 1.0
@@ -287,7 +287,7 @@ def _scale(name: str, scale: Any, narrow: bool, k: Heads, q: Heads) -> float:
         check_vector(name, scale, "float32", (k.shape[1],), q)
         return 1.0
     number = as_number(scale)
-    if not narrow or number is None or isinstance(number, complex):
+    if not narrow or number is None or isinstance(number, complex) or not number > 0:
         got = repr(scale) if narrow else f"given, and the cache is {k.dtype}"
         raise fail(errors.CACHE_SCALE, name=name, got=got)
     return float(number)

@@ -35,12 +35,14 @@ def _(q: Tensor, k: Tensor, v: Tensor | None = None, *_: Any, **_keywords: Any) 
 @operator("weft::append_to_cache", mutates_args=("k", "v", "q"))
 def append_to_cache(
     key: Tensor, value: Tensor, k: Tensor, v: Tensor, cache_seqlens: Tensor, block_table: Tensor | None = None,
-    q: Tensor | None = None, cos: Tensor | None = None, sin: Tensor | None = None, *, interleaved: bool = False,
+    q: Tensor | None = None, cos: Tensor | None = None, sin: Tensor | None = None, k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None, *, interleaved: bool = False,
 ) -> None:  # fmt: skip
     """`weft.kernels.append_to_cache` as an operator, which writes to `k` and `v`, and to `q` if it is given."""
     kernels.append_to_cache(
-        key, value, k, v, cache_seqlens, block_table=block_table, q=q, cos=cos, sin=sin, interleaved=interleaved
-    )
+        key, value, k, v, cache_seqlens, block_table=block_table, q=q, cos=cos, sin=sin, interleaved=interleaved,
+        k_scale=k_scale, v_scale=v_scale,
+    )  # fmt: skip
 
 
 @append_to_cache.register_fake

@@ -21,23 +21,24 @@ Angles: TypeAlias = "tuple[gl.tensor, gl.tensor, int, int] | None"
 
 
 @jit
-def row_of(steps, first, head, position):
-    """Offsets [heads, 1] of heads at a position."""
+def row_of(base, steps, first, head, position):
+    """Addresses [heads, 1] of heads at a position; all of an array are multiples of 16 bytes."""
     by_first, by_head, by_position = steps
-    at = first.to(gl.int64) * gl.multiple_of(by_first, 8) + position.to(gl.int64) * gl.multiple_of(by_position, 8)
-    return (at + head.to(gl.int64) * gl.multiple_of(by_head, 8))[:, None]
+    unit: gl.constexpr = 16 // base.dtype.element_ty.itemsize
+    at = first.to(gl.int64) * gl.multiple_of(by_first, unit) + position.to(gl.int64) * gl.multiple_of(by_position, unit)
+    return gl.multiple_of(base, 16) + (at + head.to(gl.int64) * gl.multiple_of(by_head, unit))[:, None]
 
 
 @jit
 def moved(
-    source, source_steps, target, target_steps, angles, heads, part, batch, token, first, position, place, there,
-    SIZE: gl.constexpr, PAIRS: gl.constexpr, INTERLEAVED: gl.constexpr, layout: gl.constexpr,
+    source, source_steps, target, target_steps, angles, scales, factor, heads, part, batch, token, first, position, place,
+    there, SIZE: gl.constexpr, PAIRS: gl.constexpr, INTERLEAVED: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     """Store heads of a new position, rotated if there are angles, at `place` of the target's batch or page `first`."""
     head = part * HEADS + gl.arange(0, HEADS, gl.SliceLayout(1, layout))
     at = gl.arange(0, SIZE, gl.SliceLayout(0, layout))
     inside = ((head < heads) & there)[:, None]
-    row = gl.multiple_of(source, 16) + row_of(source_steps, batch, head, token)
+    row = row_of(source, source_steps, batch, head, token)
     x = gl.load(row + at[None, :], mask=inside, other=0.0).to(gl.float32)
     if angles is not None:
         cosines, sines, pitch, rows = angles
@@ -54,11 +55,17 @@ def moved(
         x = x * cosine[None, :] + y * gl.where(upper, sine, -sine)[None, :]
         # Other threads have read their partners before anything is overwritten.
         gl.barrier()
-    target = gl.multiple_of(target, 16) + row_of(target_steps, first, head, place)
-    gl.store(target + at[None, :], x.to(target.dtype.element_ty), mask=inside)
+    if target.dtype.element_ty != source.dtype.element_ty:
+        if scales is not None:
+            x = x / gl.load(scales + head, mask=head < heads, other=1.0)[:, None]
+        x = x * factor
+    row = row_of(target, target_steps, first, head, place)
+    gl.store(row + at[None, :], x.to(target.dtype.element_ty), mask=inside)
 
 
 SIZES = [
+    "k_factor",
+    "v_factor",
     "q_steps",
     "key_steps",
     "value_steps",
@@ -76,8 +83,8 @@ SIZES = [
 @jit(do_not_specialize=SIZES)
 def append(
     q: Pointer, key: gl.tensor, value: gl.tensor, k: gl.tensor, v: gl.tensor, lengths: gl.tensor, table: Pointer,
-    angles: Angles, q_steps: Steps, key_steps: Steps, value_steps: Steps, k_steps: Steps, v_steps: Steps, heads: int,
-    kv_heads: int, tokens: int, capacity: int, width: int, pages: int,
+    angles: Angles, k_scales: Pointer, v_scales: Pointer, k_factor: float, v_factor: float, q_steps: Steps, key_steps: Steps,
+    value_steps: Steps, k_steps: Steps, v_steps: Steps, heads: int, kv_heads: int, tokens: int, capacity: int, width: int, pages: int,
     PAGE: gl.constexpr, WIDTHS: gl.constexpr, PAIRS: gl.constexpr, INTERLEAVED: gl.constexpr, layouts: gl.constexpr,
 ) -> None:  # fmt: skip
     """The grid is [sequences * tokens, parts of keys, of values, and of queries]; see the module."""
@@ -99,16 +106,16 @@ def append(
     part, parts = gl.program_id(1), gl.cdiv(kv_heads, HEADS)
     if part < parts:
         moved(
-            key, key_steps, k, k_steps, angles, kv_heads, part, batch, token, first, position, place, there,
+            key, key_steps, k, k_steps, angles, k_scales, k_factor, kv_heads, part, batch, token, first, position, place, there,
             WIDTHS[0], PAIRS, INTERLEAVED, layouts[0],
         )  # fmt: skip
     elif part < 2 * parts:
         moved(
-            value, value_steps, v, v_steps, None, kv_heads, part - parts, batch, token, first, position, place, there,
-            WIDTHS[1], PAIRS, INTERLEAVED, layouts[1],
+            value, value_steps, v, v_steps, None, v_scales, v_factor, kv_heads, part - parts, batch, token, first, position,
+            place, there, WIDTHS[1], PAIRS, INTERLEAVED, layouts[1],
         )  # fmt: skip
     elif q is not None:
         moved(
-            q, q_steps, q, q_steps, angles, heads, part - 2 * parts, batch, token, batch, position, token, position >= 0,
-            WIDTHS[0], PAIRS, INTERLEAVED, layouts[0],
+            q, q_steps, q, q_steps, angles, None, 1.0, heads, part - 2 * parts, batch, token, batch, position, token,
+            position >= 0, WIDTHS[0], PAIRS, INTERLEAVED, layouts[0],
         )  # fmt: skip
