@@ -69,7 +69,7 @@ CACHE_SCALE = row(
     "attention-cache-scale",
     LaunchError,
     "the factor {name} is {got}",
-    "it is a positive number, or a float32 array with one for each head of k, of a cache of float8_e4m3fn; leave it out for other types",
+    "pass a positive number, or a float32 array with one for each head of k, for a cache of float8_e4m3fn; leave it out else",
 )
 ANGLES = row(
     "attention-angles",

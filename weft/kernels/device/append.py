@@ -84,7 +84,8 @@ SIZES = [
 def append(
     q: Pointer, key: gl.tensor, value: gl.tensor, k: gl.tensor, v: gl.tensor, lengths: gl.tensor, table: Pointer,
     angles: Angles, k_scales: Pointer, v_scales: Pointer, k_factor: float, v_factor: float, q_steps: Steps, key_steps: Steps,
-    value_steps: Steps, k_steps: Steps, v_steps: Steps, heads: int, kv_heads: int, tokens: int, capacity: int, width: int, pages: int,
+    value_steps: Steps, k_steps: Steps, v_steps: Steps, heads: int, kv_heads: int, tokens: int, capacity: int, width: int,
+    pages: int,
     PAGE: gl.constexpr, WIDTHS: gl.constexpr, PAIRS: gl.constexpr, INTERLEAVED: gl.constexpr, layouts: gl.constexpr,
 ) -> None:  # fmt: skip
     """The grid is [sequences * tokens, parts of keys, of values, and of queries]; see the module."""
