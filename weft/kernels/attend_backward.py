@@ -9,12 +9,13 @@ from weft.errors import attention as errors
 from weft.errors import fail
 from weft.kernels.arrays import Described, key_of
 from weft.kernels.attend_backward_plan import SIZES, BackwardPlan, make_backward_plan
-from weft.kernels.attend_options import LOG2_E, Options, check_options, check_vector, factors
+from weft.kernels.attend_options import LOG2_E, Options, check_options, check_vector, factors, sequences_of
 from weft.kernels.device.attend import SEARCHES, find_spans
 from weft.kernels.device.attend_backward import ROWS, attend_backward, convert, prepare
 from weft.kernels.heads import Heads, check_alike, check_described, heads
 from weft.kernels.machines import target_of
 from weft.kernels.memory import empty_like, fill, used_on
+from weft.nvidia.ragged_tma import ragged_form
 from weft.runtime import driver
 
 PAD = 128
@@ -54,15 +55,15 @@ _known: dict[Any, Backward | None] = {}
 def attention_backward(
     grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, softcap: float | None = None, alibi: Any = None, prefix: Any = None,
-    documents: Any = None, mask_mod: Any = None, mask_args: tuple[Any, ...] = (), lse_grad: Any = None,
-    deterministic: bool = False, stream: Any = None,
+    documents: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, mask_mod: Any = None,
+    mask_args: tuple[Any, ...] = (), lse_grad: Any = None, deterministic: bool = False, stream: Any = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of q, k and v, where `grad` is that of `out, lse = attention(q, k, v, ..., return_lse=True)`.
 
     Arrays and options are as `attention` takes them; `grad` is like `out`, and `lse` float32 [batch, heads, queries].
     `lse_grad`, like lse, is the gradient of lse if that was used. Sinks are part of lse and need no argument; their own
     gradient is minus the sum of exp(sink - lse) * (sum(grad * out) - lse_grad) over the queries of a head. There are no
-    gradients of slopes, none with a `score_mod`, whose derivative is not known, and none for variable lengths.
+    gradients of slopes, none with a `score_mod`, whose derivative is not known.
 
     Gradients have the types of their arrays and are contiguous. Those of q are added up in float32 in memory, by all programs
     that have keys it sees, in any order: they may differ in their last bits from call to call. With `deterministic` these
@@ -70,12 +71,13 @@ def attention_backward(
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads,
     attention-backward-size, attention-strides, attention-scale, attention-window, attention-softcap, attention-prefix,
-    attention-together, attention-function, attention-block-mask, attention-out, attention-option, attention-target,
-    kernels-out-needed.
+    attention-together, attention-sequences, attention-function, attention-block-mask, attention-out, attention-option,
+    attention-target, kernels-out-needed.
     """
     options = Options(
-        causal, scale, window, softcap, alibi, None, prefix, documents, mask_mod=mask_mod, mask_args=tuple(mask_args)
-    )
+        causal, scale, window, softcap, alibi, None, prefix, documents, cu_seqlens_q, cu_seqlens_k, None, mask_mod, (),
+        tuple(mask_args),
+    )  # fmt: skip
     call = _ready((q, k, v, out, grad), lse, lse_grad, options, bool(deterministic))
     dtype = heads("q", q).dtype if call is None else call.dtype
     dq, dk, dv = (empty_like(q, tuple(x.shape), dtype) for x in (q, k, v))
@@ -88,20 +90,10 @@ def attention_backward(
     total = empty_like(q, (lines * padded, plan.width), "float32")
     turns = empty_like(q, (lines * padded // ROWS + 1,), "int32") if deterministic else None
     prepare[padded // ROWS, lines](
-        out,
-        grad,
-        lse,
-        lse_grad,
-        scaled,
-        delta,
-        total,
-        turns,
-        *call.prepared,
-        plan.v_size,
-        plan.width,
-        num_warps=4,
-        stream=stream,
-    )
+        out, grad, lse, lse_grad, scaled, delta, total, turns, cu_seqlens_q, *call.prepared, plan.v_size, plan.width,
+        plan.block_m, num_warps=4, stream=stream,
+    )  # fmt: skip
+    starts = (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)
     masked = options.mask_args if options.blocks is None else options.blocks.mask_args
     spans = None
     if documents is not None:
@@ -110,10 +102,12 @@ def attention_backward(
         find_spans[-(-length // SEARCHES), batch](documents, spans, length, num_warps=1, stream=stream)
     attend_backward[call.programs](
         call.q.of(q), call.k.of(k), call.v.of(v), call.grad.of(grad), call.statistics.of(scaled), call.statistics.of(delta),
-        call.total.of(total), call.dk.of(dk), call.dv.of(dv), turns, alibi, prefix, spans, masked, *call.numbers,
+        call.total.of(total), call.dk.of(dk), call.dv.of(dv), turns, alibi, prefix, spans, *starts, masked, *call.numbers,
         plan, num_warps=4, stream=stream,
     )  # fmt: skip
-    convert[padded // ROWS, lines](total, dq, *call.converted, plan.size, plan.width, num_warps=4, stream=stream)
+    convert[padded // ROWS, lines](
+        total, dq, cu_seqlens_q, *call.converted, plan.size, plan.width, plan.block_m, num_warps=4, stream=stream
+    )
     for x in (scaled, delta, total, turns, spans):
         if x is not None:
             used_on(x, stream)
@@ -161,24 +155,27 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
     if not machine.has_wgmma:
         raise fail(errors.TARGET, target=machine.name)
     plan = make_backward_plan(query.dtype, size, v_size, replace(options.parts(left, right), blocks=False), ordered)
-    padded, lines = -(-queries // PAD) * PAD, batch * count
+    sequences = sequences_of(options) if plan.parts.sequences else 1
+    padded, lines, columns = -(-queries // PAD) * PAD, batch * count, -(-keys // plan.block_n)
+    if plan.parts.sequences:
+        padded, columns = (queries // plan.block_m + sequences) * plan.block_m, keys // plan.block_n + sequences
     members = count // kv_heads
     band = max(1, CACHE_BYTES // (members * queries * (query.itemsize * (size + v_size) + 4 * plan.width)))
     dq, dk, dv = (_contiguous(x) for x in (query, key, value))
     piece = Described((lines * padded, plan.width), (plan.width, 1), (ROWS, ROWS), plan.piece_layout)
     return Backward(
-        plan, query.dtype, batch * kv_heads * -(-keys // plan.block_n), lines, padded,
+        plan, query.dtype, batch * kv_heads * columns, lines, padded,
         _described(query.shape, query.strides, plan.q_box, plan), _described(key.shape, key.strides, plan.k_box, plan),
         _described(value.shape, value.strides, plan.v_box, plan),
         _described(gradient.shape, gradient.strides, plan.g_box, plan),
         Described((lines, padded), (padded, 1), (1, plan.block_m), plan.vector_layout), piece,
         _described(key.shape, dk, plan.k_box, plan), _described(value.shape, dv, plan.v_box, plan),
-        (*result.strides[:3], *gradient.strides[:3], count, queries, padded),
+        (*result.strides[:3], *gradient.strides[:3], count, queries, padded, sequences),
         (
             score, inner, softmax / LOG2_E, members, kv_heads, batch * kv_heads, band, queries, keys, padded, left or 0,
-            right or 0,
+            right or 0, sequences,
         ),
-        (*dq[:3], count, queries, padded, softmax / LOG2_E),
+        (*dq[:3], count, queries, padded, sequences, softmax / LOG2_E),
     )  # fmt: skip
 
 
@@ -202,4 +199,7 @@ def _contiguous(x: Heads) -> tuple[int, int, int, int]:
 
 
 def _described(shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], plan: BackwardPlan) -> Described:
+    if plan.parts.sequences:
+        box = (1, *box)
+        return Described(*ragged_form(shape[1:], strides[1:], 1), box, plan.layout(box))
     return Described(shape, strides, box, plan.layout(box))

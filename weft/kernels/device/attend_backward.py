@@ -20,7 +20,7 @@ from typing import Any
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.attend_backward_plan import BackwardPlan
-from weft.kernels.device.attend_backward_parts import Extents, gradient_of, weights_of
+from weft.kernels.device.attend_backward_parts import Extents, gradient_of, sequence_of, weights_of
 from weft.kernels.device.attend_backward_wide import WideMemory, consume_wide, produce_wide
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
@@ -31,11 +31,24 @@ HALF = 64
 """Keys of a consumer."""
 
 
-@jit(do_not_specialize=["heads", "queries", "padded"])
+@jit
+def position_of(row, starts, sequences, queries, block_m: gl.constexpr):
+    """The positions of rows of statistics, which are those of one sequence, and which of them there are."""
+    if starts is None:
+        return row, row < queries
+    column = gl.program_id(0) * ROWS // block_m
+    sequence = sequence_of(starts, sequences, column, block_m)
+    start = gl.load(starts + sequence)
+    query = row - (start // block_m + sequence) * block_m
+    return start + query, query < gl.load(starts + sequence + 1) - start
+
+
+@jit(do_not_specialize=["heads", "queries", "padded", "sequences"])
 def prepare(
     out: gl.tensor, grad: gl.tensor, lse: gl.tensor, lse_grad: gl.tensor | None, scaled: gl.tensor, delta: gl.tensor,
-    total: gl.tensor, turns: gl.tensor | None, o_batch: int, o_head: int, o_row: int, g_batch: int, g_head: int, g_row: int,
-    heads: int, queries: int, padded: int, size: gl.constexpr[int], width: gl.constexpr[int],
+    total: gl.tensor, turns: gl.tensor | None, starts: gl.tensor | None, o_batch: int, o_head: int, o_row: int, g_batch: int,
+    g_head: int, g_row: int, heads: int, queries: int, padded: int, sequences: int, size: gl.constexpr[int],
+    width: gl.constexpr[int], block_m: gl.constexpr[int],
 ) -> None:  # fmt: skip
     """`delta` and the logarithms in base 2, `scaled`, of rows padded to whole blocks; and dQ, `total`, set to zero.
 
@@ -44,14 +57,14 @@ def prepare(
     rows: gl.constexpr = gl.SliceLayout(1, layout)
     head = gl.program_id(1)
     row = gl.program_id(0) * ROWS + gl.arange(0, ROWS, rows)
-    inside = row < queries
+    position, inside = position_of(row, starts, sequences, queries, block_m)
     delta_of_row = gl.zeros([ROWS], gl.float32, rows)
     batch, member = gl.cast(head // heads, gl.int64), gl.cast(head % heads, gl.int64)
     for piece in gl.static_range((size + 63) // 64):
         column = piece * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))
         there = inside[:, None] & (column < size)[None, :]
-        at = (gl.cast(row, gl.int64) * o_row)[:, None] + column[None, :]
-        other = (gl.cast(row, gl.int64) * g_row)[:, None] + column[None, :]
+        at = (gl.cast(position, gl.int64) * o_row)[:, None] + column[None, :]
+        other = (gl.cast(position, gl.int64) * g_row)[:, None] + column[None, :]
         o = gl.load(out + (batch * o_batch + member * o_head) + at, mask=there, other=0)
         g = gl.load(grad + (batch * g_batch + member * g_head) + other, mask=there, other=0)
         delta_of_row += gl.sum(o.to(gl.float32) * g.to(gl.float32), axis=1)
@@ -61,9 +74,9 @@ def prepare(
         at = (gl.cast(row, gl.int64) * width)[:, None] + column[None, :]
         gl.store(start + at, gl.zeros([ROWS, 64], gl.float32, layout))
     first = gl.cast(head, gl.int64)
-    logarithm = gl.load(lse + first * queries + row, mask=inside, other=-float("inf"))
+    logarithm = gl.load(lse + first * queries + position, mask=inside, other=-float("inf"))
     if lse_grad is not None:
-        delta_of_row -= gl.load(lse_grad + first * queries + row, mask=inside, other=0)
+        delta_of_row -= gl.load(lse_grad + first * queries + position, mask=inside, other=0)
     logarithm = gl.where(logarithm == -float("inf"), float("inf"), logarithm * 1.4426950408889634)
     if turns is not None:
         # The first counts programs.
@@ -73,23 +86,25 @@ def prepare(
     gl.store(delta + first * padded + row, delta_of_row)
 
 
-@jit(do_not_specialize=["heads", "queries", "padded", "scale"])
+@jit(do_not_specialize=["heads", "queries", "padded", "sequences", "scale"])
 def convert(
-    total: gl.tensor, grad: gl.tensor, batch_stride: int, head_stride: int, row_stride: int, heads: int, queries: int,
-    padded: int, scale: float, size: gl.constexpr[int], width: gl.constexpr[int],
+    total: gl.tensor, grad: gl.tensor, starts: gl.tensor | None, batch_stride: int, head_stride: int, row_stride: int,
+    heads: int, queries: int, padded: int, sequences: int, scale: float, size: gl.constexpr[int], width: gl.constexpr[int],
+    block_m: gl.constexpr[int],
 ) -> None:  # fmt: skip
     """The gradient of queries: the sums in float32 times the scale, rounded."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     head = gl.program_id(1)
     row = gl.program_id(0) * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+    position, inside_rows = position_of(row, starts, sequences, queries, block_m)
     start = grad + gl.cast(head // heads, gl.int64) * batch_stride + gl.cast(head % heads, gl.int64) * head_stride
     for piece in gl.static_range((size + 63) // 64):
         column = piece * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))
-        inside = (row < queries)[:, None] & (column < size)[None, :]
+        inside = inside_rows[:, None] & (column < size)[None, :]
         at = (gl.cast(head, gl.int64) * padded + row)[:, None] * width + column[None, :]
         x = gl.load(total + at, mask=inside, other=0) * scale
         gl.store(
-            start + (gl.cast(row, gl.int64) * row_stride)[:, None] + column[None, :],
+            start + (gl.cast(position, gl.int64) * row_stride)[:, None] + column[None, :],
             x.to(grad.dtype.element_ty),
             mask=inside,
         )
@@ -148,19 +163,19 @@ def produce(memory, q, k, v, g, scaled, delta, share):
     bar = memory.kv_ready.index(0)
     mbarrier.expect(bar, 4 * k.block_type.nbytes)
     for half in gl.static_range(2):
-        at = [share.batch, share.head, share.key + half * HALF, 0]
+        at = share.keys_at(share.key + half * HALF, 0)
         tma.async_load(k, at, bar, memory.k.index(half).reshape(k.block_type.shape))
         tma.async_load(v, at, bar, memory.v.index(half).reshape(k.block_type.shape))
     member, query = 0, share.start()
     for i in range(share.tiles()):
-        slot, at = i % plan.stages, [share.batch, share.head * share.extents.members + member, query, 0]
+        slot, at = i % plan.stages, share.queries_at(member, query, 0)
         mbarrier.wait(memory.free.index(slot), (i // plan.stages & 1) ^ 1)
         bar = memory.ready.index(slot)
         mbarrier.expect(bar, 2 * (q.block_type.nbytes + scaled.block_type.nbytes))
         tma.async_load(q, at, bar, memory.q.index(slot).reshape(q.block_type.shape))
         tma.async_load(g, at, bar, memory.g.index(slot).reshape(q.block_type.shape))
-        tma.async_load(scaled, [share.line(member), query], bar, memory.scaled.index(slot))
-        tma.async_load(delta, [share.line(member), query], bar, memory.delta.index(slot))
+        tma.async_load(scaled, [share.line(member), share.base + query], bar, memory.scaled.index(slot))
+        tma.async_load(delta, [share.line(member), share.base + query], bar, memory.delta.index(slot))
         member, query = share.following(member, query)
 
 
@@ -178,7 +193,7 @@ def reduce(memory, total, turns, share):
         blocks = gl.where((before >= 0) & (before < extents.keys), blocks, 0)
     member, query = 0, share.start()
     for i in range(share.tiles()):
-        row = share.line(member) * extents.padded + query
+        row = share.row(member, query)
         for part in gl.static_range(plan.rounds):
             mbarrier.wait(memory.filled.index(0), part if plan.rounds == 2 else i & 1)
             if plan.ordered and part == 0:
@@ -234,9 +249,9 @@ def consume(which: gl.constexpr, memory, dk, dv, share, factor, scale):
     mbarrier.wait(memory.closing.index(0), 0)
     k.store((grad_k * scale).to(plan.dtype))
     fence_async_shared()
-    at = [share.batch, share.head, share.key + which * HALF, 0]
-    tma.async_store(dv, at, v.reshape([1, 1, HALF, plan.width]))
-    tma.async_store(dk, at, k.reshape([1, 1, HALF, plan.width]))
+    at = share.keys_at(share.key + which * HALF, 0)
+    tma.async_store(dv, at, v.reshape(dv.block_type.shape))
+    tma.async_store(dk, at, k.reshape(dk.block_type.shape))
     tma.store_wait(0)
 
 
@@ -332,6 +347,7 @@ def hand_over(memory, which: gl.constexpr, i, dq):
         "padded",
         "left",
         "right",
+        "sequences",
         "factor",
         "inner",
         "scale",
@@ -341,29 +357,18 @@ def attend_backward(
     q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, g: tma.tensor_descriptor,
     scaled: tma.tensor_descriptor, delta: tma.tensor_descriptor, total: tma.tensor_descriptor, dk: tma.tensor_descriptor,
     dv: tma.tensor_descriptor, turns: gl.tensor | None, slopes: gl.tensor | None, prefix: gl.tensor | None,
-    spans: gl.tensor | None, mask_args: tuple[Any, ...], factor: float, inner: float, scale: float, members: int, kv_heads: int,
-    heads: int, band: int, queries: int, keys: int, padded: int, left: int, right: int, plan: gl.constexpr[BackwardPlan],
+    spans: gl.tensor | None, q_starts: gl.tensor | None, k_starts: gl.tensor | None, mask_args: tuple[Any, ...],
+     factor: float, inner: float, scale: float, members: int, kv_heads: int,
+    heads: int, band: int, queries: int, keys: int, padded: int, left: int, right: int, sequences: int,
+    plan: gl.constexpr[BackwardPlan],
 ) -> None:  # fmt: skip
     """Gradients of attention; see the module. `factor` and `inner` are those of `Scoring`, `scale` that of scores."""
     memory = WideMemory.make(plan) if plan.wide else Memory.make(plan)
     number = gl.program_id(0)
     extents = Extents(
-        members,
-        kv_heads,
-        heads,
-        band,
-        queries,
-        keys,
-        padded,
-        left,
-        right,
-        inner,
-        slopes,
-        prefix,
-        spans,
-        mask_args,
-        plan,
-    )
+        members, kv_heads, heads, band, queries, keys, padded, left, right, inner, slopes, prefix, spans, q_starts, k_starts,
+        sequences, mask_args, plan,
+    )  # fmt: skip
     if plan.ordered:
         # A program with a lower number from here runs; one with a lower program_id may not have started.
         number = gl.atomic_add(turns, 1, sem="relaxed")

@@ -10,6 +10,7 @@ from weft.kernel import jit
 from weft.kernels.device.attend_parts import along, by_axes, columns, lanes, rows_by_lane, whole_of
 from weft.kernels.device.attend_scores import LOG2_E
 from weft.kernels.device.schedulers import in_bands
+from weft.nvidia.ragged_tma import to_ragged_indices
 
 
 @gl.aggregate
@@ -31,6 +32,9 @@ class Extents:
     slopes: gl.tensor | None
     prefix: gl.tensor | None
     spans: gl.tensor | None
+    q_starts: gl.tensor | None
+    k_starts: gl.tensor | None
+    sequences: gl.tensor
     mask_args: tuple
     plan: gl.constexpr
 
@@ -67,13 +71,36 @@ class Extents:
         last keys are those of the first programs, which reach their first queries while the others compute theirs."""
         plan: gl.constexpr = self.plan
         columns = gl.cdiv(self.keys, plan.block_n)
+        if plan.parts.sequences:
+            columns = self.keys // plan.block_n + self.sequences
         _, row, column = in_bands(number, self.heads, columns, self.band)
         if plan.ordered and plan.parts.right:
             column = columns - 1 - column
-        batch = row // self.kv_heads
-        key = column * plan.block_n
+        if plan.parts.sequences:
+            batch = sequence_of(self.k_starts, self.sequences, column, plan.block_n)
+            q_start, k_start = gl.load(self.q_starts + batch), gl.load(self.k_starts + batch)
+            queries, keys = gl.load(self.q_starts + batch + 1) - q_start, gl.load(self.k_starts + batch + 1) - k_start
+            own = gl.aggregate_replace(self, queries=queries, keys=keys)
+            key = (column - (k_start // plan.block_n + batch)) * plan.block_n
+            first, blocks = own.visited(batch, key)
+            blocks = gl.where(key < keys, blocks, 0)
+            base = (q_start // plan.block_m + batch) * plan.block_m
+            return Share(batch, row, key, first, blocks, base, q_start, k_start, own)
+        batch, key = row // self.kv_heads, column * plan.block_n
         first, blocks = self.visited(batch, key)
-        return Share(batch, row - batch * self.kv_heads, key, first, blocks, self)
+        return Share(batch, row - batch * self.kv_heads, key, first, blocks, 0, 0, 0, self)
+
+
+@jit
+def sequence_of(starts, sequences, column, block: gl.constexpr):
+    """The sequence of a column: a sequence that begins at position p has its blocks in the columns from p // block + its number
+    on, as in the forward pass."""
+    low, high = 0, sequences
+    while high - low > 1:
+        middle = (low + high) // 2
+        behind = gl.load(starts + middle) // block + middle > column
+        low, high = gl.where(behind, low, middle), gl.where(behind, middle, high)
+    return low
 
 
 @gl.aggregate
@@ -86,6 +113,9 @@ class Share:
     key: gl.tensor
     first: gl.tensor
     blocks: gl.tensor
+    base: gl.tensor
+    q_start: gl.tensor
+    k_start: gl.tensor
     extents: Extents
 
     @jit
@@ -109,7 +139,30 @@ class Share:
     @jit
     def line(self, member):
         """The number of a query head within the batch."""
-        return (self.batch * self.extents.kv_heads + self.head) * self.extents.members + member
+        batch = 0 if self.extents.plan.parts.sequences else self.batch
+        return (batch * self.extents.kv_heads + self.head) * self.extents.members + member
+
+    @jit
+    def row(self, member, query):
+        """The row of dQ of a query."""
+        return self.line(member) * self.extents.padded + self.base + query
+
+    @jit
+    def queries_at(self, member, query, column):
+        """The coordinates of queries, or gradients of results."""
+        head = self.head * self.extents.members + member
+        if self.extents.plan.parts.sequences:
+            first, second, position = to_ragged_indices(self.q_start, self.extents.queries, query)
+            return [first, second, head, position, column]
+        return [self.batch, head, query, column]
+
+    @jit
+    def keys_at(self, key, column):
+        """The coordinates of keys or values, or their gradients."""
+        if self.extents.plan.parts.sequences:
+            first, second, position = to_ragged_indices(self.k_start, self.extents.keys, key)
+            return [first, second, self.head, position, column]
+        return [self.batch, self.head, key, column]
 
 
 @jit

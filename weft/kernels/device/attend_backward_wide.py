@@ -73,26 +73,26 @@ def produce_wide(memory, q, k, v, g, scaled, delta, share):
     bar = memory.kv_ready.index(0)
     mbarrier.expect(bar, 2 * (k.block_type.nbytes + v.block_type.nbytes))
     for half in gl.static_range(2):
-        at = [share.batch, share.head, share.key]
-        tma.async_load(k, [*at, half * (plan.width // 2)], bar, memory.k.index(half).reshape(k.block_type.shape))
-        tma.async_load(v, [*at, half * (plan.v_width // 2)], bar, memory.v.index(half).reshape(v.block_type.shape))
+        keys, values = (share.keys_at(share.key, half * (width // 2)) for width in (plan.width, plan.v_width))
+        tma.async_load(k, keys, bar, memory.k.index(half).reshape(k.block_type.shape))
+        tma.async_load(v, values, bar, memory.v.index(half).reshape(v.block_type.shape))
     member, query = 0, share.start()
     for i in range(share.tiles()):
-        slot, at = i % plan.stages, [share.batch, share.head * share.extents.members + member, query]
+        slot = i % plan.stages
         mbarrier.wait(memory.free.index(slot), (i // plan.stages & 1) ^ 1)
         bar = memory.ready.index(slot)
         mbarrier.expect(bar, 2 * (q.block_type.nbytes + scaled.block_type.nbytes))
         for half in gl.static_range(2):
             rows = memory.q.index(slot * 2 + half).reshape(q.block_type.shape)
-            tma.async_load(q, [*at, half * (plan.width // 2)], bar, rows)
-        tma.async_load(scaled, [share.line(member), query], bar, memory.scaled.index(slot))
-        tma.async_load(delta, [share.line(member), query], bar, memory.delta.index(slot))
+            tma.async_load(q, share.queries_at(member, query, half * (plan.width // 2)), bar, rows)
+        tma.async_load(scaled, [share.line(member), share.base + query], bar, memory.scaled.index(slot))
+        tma.async_load(delta, [share.line(member), share.base + query], bar, memory.delta.index(slot))
         mbarrier.wait(memory.g_free.index(0), (i & 1) ^ 1)
         bar = memory.g_ready.index(0)
         mbarrier.expect(bar, 2 * g.block_type.nbytes)
         for half in gl.static_range(2):
             rows = memory.g.index(half).reshape(g.block_type.shape)
-            tma.async_load(g, [*at, half * (plan.v_width // 2)], bar, rows)
+            tma.async_load(g, share.queries_at(member, query, half * (plan.v_width // 2)), bar, rows)
         member, query = share.following(member, query)
 
 
@@ -139,11 +139,12 @@ def consume_wide(which: gl.constexpr, memory, dk, dv, share, factor, scale):
     mbarrier.wait(memory.exchanged.index(0), tiles & 1)
     memory.k.index(which).store((grad_k * scale).to(plan.dtype))
     fence_async_shared()
-    at = [share.batch, share.head, share.key]
-    values = memory.v.index(which).reshape([1, 1, ROWS, plan.v_width // 2])
-    keys = memory.k.index(which).reshape([1, 1, ROWS, plan.width // 2])
-    tma.async_store(dv, [*at, which * (plan.v_width // 2)], values)
-    tma.async_store(dk, [*at, which * (plan.width // 2)], keys)
+    values, keys = (
+        memory.v.index(which).reshape(dv.block_type.shape),
+        memory.k.index(which).reshape(dk.block_type.shape),
+    )
+    tma.async_store(dv, share.keys_at(share.key, which * (plan.v_width // 2)), values)
+    tma.async_store(dk, share.keys_at(share.key, which * (plan.width // 2)), keys)
     tma.store_wait(0)
 
 
