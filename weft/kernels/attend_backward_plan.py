@@ -21,7 +21,6 @@ SIZES = {
 }
 """Head sizes of queries and keys, and of values, with their widths."""
 STAGES = 2
-BUFFERS = 3
 ROWS = 64
 """Rows of an MMA."""
 
@@ -111,11 +110,6 @@ class BackwardPlan:
     def stages(self) -> int:
         """Slots of queries."""
         return STAGES
-
-    @property
-    def buffers(self) -> int:
-        """Slots of gradients of scores."""
-        return BUFFERS
 
     def layout(self, block: Any) -> Any:
         """The shared-memory layout of a block."""

@@ -112,10 +112,9 @@ def convert(
 
 @gl.aggregate
 class Memory:
-    """Shared memory: keys and values, a ring of queries with their gradients of results and statistics, one of gradients of
-    scores, pieces of dQ on their way to global memory, and barriers: for slots of queries that are full (`ready`) and free, for
-    gradients of scores that both consumers have stored (`exchanged`) and read (`consumed`), for pieces that are full (`filled`)
-    and free (`drained`), and for the end of all reads of keys."""
+    """Shared memory: keys and values, a ring of queries with their gradients of results and statistics, gradients of scores
+    (two buffers), pieces of dQ on their way to global memory, and barriers: for slots of the ring that are full (`ready`) and
+    free, for gradients of scores that both consumers have stored, and for pieces that are full (`filled`) and free."""
 
     k: gl.shared_memory_descriptor
     v: gl.shared_memory_descriptor
@@ -129,8 +128,6 @@ class Memory:
     ready: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
     exchanged: gl.shared_memory_descriptor
-    consumed: gl.shared_memory_descriptor
-    closing: gl.shared_memory_descriptor
     filled: gl.shared_memory_descriptor
     drained: gl.shared_memory_descriptor
     plan: gl.constexpr
@@ -149,10 +146,10 @@ class Memory:
             gl.allocate_shared_memory(plan.dtype, [stages, *queries], plan.layout(queries)),
             gl.allocate_shared_memory(gl.float32, [stages, 1, plan.block_m], plan.vector_layout),
             gl.allocate_shared_memory(gl.float32, [stages, 1, plan.block_m], plan.vector_layout),
-            gl.allocate_shared_memory(plan.dtype, [2 * plan.buffers, HALF, plan.block_m], plan.layout([HALF, plan.block_m])),
+            gl.allocate_shared_memory(plan.dtype, [4, HALF, plan.block_m], plan.layout([HALF, plan.block_m])),
             gl.allocate_shared_memory(gl.float32, [2, HALF, HALF], plan.piece_layout),
-            barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(plan.buffers, 2),
-            barriers_of(plan.buffers, 2), barriers_of(1, 2), barriers_of(1, 2), barriers_of(1, 1), plan,
+            barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(1, 2), barriers_of(1, 2),
+            barriers_of(1, 1), plan,
         )  # fmt: skip
 
 
@@ -224,8 +221,6 @@ def consume(which: gl.constexpr, memory, dk, dv, share, factor, scale):
     tiles = share.tiles()
     if tiles > 0:
         member, query = 0, share.start()
-        # Those of the block before the first, which no one adds up.
-        hand_on(memory, which, 0, gl.zeros([HALF, plan.block_m], plan.dtype, plan.s_registers))
         s = scores_of(memory, which, 0)
         for i in range(tiles):
             slot = i % plan.stages
@@ -236,17 +231,16 @@ def consume(which: gl.constexpr, memory, dk, dv, share, factor, scale):
             s = scores_of(memory, which, gl.minimum(i + 1, tiles - 1))
             dq = warpgroup_mma_wait(1, dq)
             mbarrier.arrive(memory.free.index(slot), count=1)
-            mbarrier.arrive(memory.consumed.index(i % plan.buffers), count=1)
-            if i > 0:
-                hand_over(memory, which, i - 1, dq)
+            mbarrier.wait(memory.drained.index(0), (i & 1) ^ 1)
+            memory.pieces.index(which).store(dq)
+            fence_async_shared()
+            mbarrier.arrive(memory.filled.index(0), count=1)
             member, query = share.following(member, query)
         warpgroup_mma_wait(0, s)
-        dq = warpgroup_mma_wait(0, part_of_queries(memory, which, tiles))
-        hand_over(memory, which, tiles - 1, dq)
     # The other consumer may still read keys; values are read by their own only.
-    mbarrier.arrive(memory.closing.index(0), count=1)
+    mbarrier.arrive(memory.exchanged.index(0), count=1)
     v.store(grad_v.to(plan.dtype))
-    mbarrier.wait(memory.closing.index(0), 0)
+    mbarrier.wait(memory.exchanged.index(0), tiles & 1)
     k.store((grad_k * scale).to(plan.dtype))
     fence_async_shared()
     at = share.keys_at(share.key + which * HALF, 0)
@@ -268,11 +262,9 @@ def scores_of(memory, which: gl.constexpr, i):
 
 @jit
 def tile_of(which: gl.constexpr, memory, share, i, member, query, s, grad_k, grad_v, factor):
-    """Add a block of queries, whose scores are `s`, to the gradients of keys and values, and issue the part of dQ of the block
-    before, whose gradients of scores the other consumer has stored by then: so that consumers need not be in step, and one
-    computes exponentials while the other's MMAs run.
+    """Add a block of queries, whose scores are `s`, to the gradients of keys and values, and issue the part of dQ.
 
-    Before that is issued the MMAs whose left operands are in registers are waited for: these registers are needed."""
+    Before it is issued the MMAs whose left operands are in registers are waited for: these registers are needed."""
     plan: gl.constexpr = memory.plan
     operand: gl.constexpr = gl.DotOperandLayout(0, plan.registers_of(plan.width), 2)
     vector: gl.constexpr = gl.SliceLayout(0, plan.s_registers)
@@ -290,49 +282,29 @@ def tile_of(which: gl.constexpr, memory, share, i, member, query, s, grad_k, gra
     gl.schedule_barrier()
     delta = memory.delta.index(slot).reshape([plan.block_m]).load(vector)
     ds = gradient_of(p, dp, delta, tangents, plan)
-    mbarrier.wait(memory.consumed.index((i + 1) % plan.buffers), ((i + 1) // plan.buffers & 1) ^ 1)
-    hand_on(memory, which, i + 1, ds)
+    memory.scores.index((i & 1) * 2 + which).store(ds)
+    fence_async_shared()
+    mbarrier.arrive(memory.exchanged.index(0), count=1)
     grad_k = warpgroup_mma(gl.convert_layout(ds, operand), q, grad_k, is_async=True)
+    mbarrier.wait(memory.exchanged.index(0), i & 1)
     grad_v = warpgroup_mma_wait(1, grad_v)
-    dq = part_of_queries(memory, which, i)
+    dq = gl.zeros([HALF, 64], gl.float32, plan.registers_of(64))
+    dq = part_of_queries(memory, which, i, 0, dq)
+    dq = part_of_queries(memory, which, i, 1, dq)
     grad_k = warpgroup_mma_wait(2, grad_k)
     return grad_k, grad_v, dq
 
 
 @jit
-def part_of_queries(memory, which: gl.constexpr, i):
-    """Issue the product for a consumer's part of the gradient of the queries before block number `i` of the program. Parts are
-    of 64 queries, or of 64 columns."""
-    plan: gl.constexpr = memory.plan
-    buffer = i % plan.buffers
-    mbarrier.wait(memory.exchanged.index(buffer), i // plan.buffers & 1)
-    dq = gl.zeros([HALF, 64], gl.float32, plan.registers_of(64))
-    for half in gl.static_range(2):
-        scores, k = memory.scores.index(buffer * 2 + half), memory.k.index(half)
-        if plan.width == HALF:
-            scores = scores.slice(which * HALF, HALF, dim=1)
-        else:
-            k = k.slice(which * HALF, HALF, dim=1)
-        dq = warpgroup_mma(scores.permute([1, 0]), k, dq, use_acc=half > 0, is_async=True)
-    return dq
-
-
-@jit
-def hand_on(memory, which: gl.constexpr, i, ds):
-    """Store a consumer's gradients of scores, for both consumers."""
-    buffer = i % memory.plan.buffers
-    memory.scores.index(buffer * 2 + which).store(ds)
-    fence_async_shared()
-    mbarrier.arrive(memory.exchanged.index(buffer), count=1)
-
-
-@jit
-def hand_over(memory, which: gl.constexpr, i, dq):
-    """Store a consumer's part of the gradient of the queries of block number `i`, for the warp that adds it up."""
-    mbarrier.wait(memory.drained.index(0), (i & 1) ^ 1)
-    memory.pieces.index(which).store(dq)
-    fence_async_shared()
-    mbarrier.arrive(memory.filled.index(0), count=1)
+def part_of_queries(memory, which: gl.constexpr, i, half: gl.constexpr, dq):
+    """Issue the product for a consumer's part of the gradient of queries, with half of the keys. Parts are of 64 queries, or of
+    64 columns."""
+    scores, k = memory.scores.index((i & 1) * 2 + half), memory.k.index(half)
+    if memory.plan.width == HALF:
+        scores = scores.slice(which * HALF, HALF, dim=1)
+    else:
+        k = k.slice(which * HALF, HALF, dim=1)
+    return warpgroup_mma(scores.permute([1, 0]), k, dq, use_acc=half > 0, is_async=True)
 
 
 @jit(
