@@ -42,7 +42,7 @@ def main_loops(sass):
         jump = re.search(r"BRA .*`\((\.L_x_\d+)\)", text)
         if jump and labels[jump[1]] <= end:
             body = code[labels[jump[1]] : end + 1]
-            if any("HGMMA" in x for x in body) and any("MUFU.EX2" in x for x in body):
+            if any("GMMA" in x for x in body) and any("MUFU.EX2" in x for x in body):
                 spans.append((labels[jump[1]], end))
     kept: list[tuple[int, int]] = []
     for first, last in sorted(spans, key=lambda span: span[1] - span[0]):

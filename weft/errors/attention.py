@@ -113,6 +113,12 @@ TOGETHER = row(
     "{one} and {other} are given together",
     "pass one of them; a mask_mod with mask_args expresses both",
 )
+SCALE_ARRAY = row(
+    "attention-scales",
+    LaunchError,
+    "{name} is {got}",
+    "pass {want}; arrays of 16 bits have no scales but scale=",
+)
 BLOCK_MASK = row(
     "attention-block-mask",
     LaunchError,

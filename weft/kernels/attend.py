@@ -11,6 +11,7 @@ from weft.errors import attention as errors
 from weft.errors import fail
 from weft.kernels.arrays import Described, address, key_of
 from weft.kernels.attend_blocks import EDGE
+from weft.kernels.attend_narrow import Turned, check_narrow, narrow_factor, scale_arguments
 from weft.kernels.attend_options import Options, check_options, factors, sequences_of
 from weft.kernels.attend_plan import (
     ROWS,
@@ -22,9 +23,10 @@ from weft.kernels.attend_plan import (
     make_attention_plan,
 )
 from weft.kernels.device.attend import SEARCHES, attend, find_spans
-from weft.kernels.heads import Heads, check_alike, check_described, check_out, check_overlap, heads
+from weft.kernels.heads import DTYPES, NARROW, Heads, check_alike, check_described, check_out, check_overlap, heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill, used_on, zeros_kept
+from weft.kernels.plan import DTYPES as OUT_TYPES
 from weft.nvidia.ragged_tma import ragged_form
 from weft.runtime import driver
 from weft.runtime.compiled import CompiledKernel
@@ -60,6 +62,7 @@ class Attention:
     v: Described
     out: Described
     numbers: tuple[Any, ...]
+    turned: Turned | None
 
     def arguments(
         self, q: Any, k: Any, v: Any, out: Any, lse: Any, spans: Any, given: Options, stream: Any = None
@@ -70,7 +73,8 @@ class Attention:
         return (
             self.q.of(q), self.k.of(k), self.v.of(v), self.out.of(out), lse, given.prefix, *starts, spans, counter,
             given.alibi, given.sinks, given.score_args, given.mask_args if given.blocks is None else given.blocks.mask_args,
-            () if given.blocks is None else given.blocks.arguments(), *self.numbers, self.plan,
+            () if given.blocks is None else given.blocks.arguments(), scale_arguments(given, self.plan, q, k), *self.numbers,
+            self.plan,
         )  # fmt: skip
 
 
@@ -80,7 +84,7 @@ def attention(
     prefix: Any = None, documents: Any = None,
     cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, score_mod: Any = None, mask_mod: Any = None,
     score_args: tuple[Any, ...] = (), mask_args: tuple[Any, ...] = (), return_lse: bool = False, out: Any = None,
-    config: AttentionConfig | None = None, stream: Any = None,
+    config: AttentionConfig | None = None, stream: Any = None, q_scale: Any = None, k_scale: Any = None, v_scale: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale * q k^T) v for every head; returns `out` [batch, heads, queries, head size of v].
 
@@ -121,7 +125,7 @@ def attention(
     attention-config, attention-config-kind, attention-room, attention-target, kernels-out-needed."""
     options = Options(
         causal, scale, window, softcap, alibi, sinks, prefix, documents, cu_seqlens_q, cu_seqlens_k, score_mod, mask_mod,
-        tuple(score_args), tuple(mask_args), return_lse, config,
+        tuple(score_args), tuple(mask_args), return_lse, config, q_scale, k_scale, v_scale,
     )  # fmt: skip
     ready = _ready(q, k, v, out, options)
     if out is None:
@@ -142,6 +146,11 @@ def _launch(call: Attention, q: Any, k: Any, v: Any, out: Any, lse: Any, options
         (batch, _, length), documents = out.shape[:3], options.documents
         spans = empty_like(q, (batch, 2, length), "int32")
         find_spans[-(-length // SEARCHES), batch](documents, spans, length, num_warps=1, stream=stream)
+    if call.turned is not None:
+        values = call.turned.empty(v)
+        call.turned.turn(v, values, stream)
+        used_on(values, stream)
+        v = values
     attend[call.programs](*call.arguments(q, k, v, out, lse, spans, options, stream), num_warps=4, stream=stream)
     if spans is not None:
         used_on(spans, stream)
@@ -157,6 +166,7 @@ def compile_attention(q: Any, k: Any, v: Any, *, out: Any = None, **options: Any
     lse = empty_like(q, ready.shape[:3], "float32") if given.return_lse else None
     spans = None if given.documents is None else empty_like(q, (q.shape[0], 2, q.shape[2]), "int32")
     out = _empty(q, ready) if out is None else out
+    v = v if ready.call.turned is None else ready.call.turned.empty(v)
     return attend.warmup(*ready.call.arguments(q, k, v, out, lse, spans, given), num_warps=4)
 
 
@@ -166,6 +176,8 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
     if (size, v_size) not in TILES:
         raise no_size(size, v_size, TILES)
     config = TILES[size, v_size][parts.bounded]
+    if parts.out is not None:
+        config = AttentionConfig(128, rescale_first=size > 128)
     if parts.sequences:
         return config, ROWS
     if parts.blocks:
@@ -218,10 +230,15 @@ def _ready(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
 
 def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     given = query, key, value = heads("q", q), heads("k", k), heads("v", v)
-    check_alike(query, key, value)
+    check_alike(query, key, value, known=(*DTYPES, NARROW))
     (batch, count, queries, size), (_, kv_heads, keys, v_size) = query.shape, value.shape
     left, right = check_options(options, query, key)
-    parts = options.parts(left, right)
+    check_narrow(options, query, key)
+    result = query
+    if query.dtype == NARROW:
+        given_type = None if out is None else heads("out", out).dtype
+        result = replace(query, dtype=given_type if given_type in DTYPES else "bfloat16")
+    parts = options.parts(left, right, None if result is query else OUT_TYPES[result.dtype])
     members = count // kv_heads if kv_heads else 1
     chosen, length = chosen_attention(size, v_size, parts, members, max(queries, 1))
     plan = make_attention_plan(
@@ -231,15 +248,17 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
         field = "block_n" if plan.tile_queries == EDGE else "consumers"
         rule = "a divisor of 128, the keys of a block of the mask" if field == "block_n" else "2 with a block mask"
         raise fail(errors.CONFIG, field=field, value=getattr(plan.config, field), rule=rule)
+    if plan.narrow and plan.block_n not in (32, 64, 128):
+        raise fail(errors.CONFIG, field="block_n", value=plan.block_n, rule="32, 64 or 128 for arrays of float8")
     if plan.shared_bytes > SHARED_BYTES:
         raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
     shape = (batch, count, queries, v_size)
     by_length = query.strides[2] > query.strides[1] and count > 1
     strides = (count * queries * v_size, *((v_size, count * v_size) if by_length else (queries * v_size, v_size)), 1)
-    target = Heads("out", query.dtype, shape, strides, 0, query.device) if out is None else heads("out", out)
+    target = Heads("out", result.dtype, shape, strides, 0, query.device) if out is None else heads("out", out)
     if out is not None:
-        check_out(target, shape, query)
-    ready = _Ready(None, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)))
+        check_out(target, shape, result)
+    ready = _Ready(None, shape, result.dtype, by_length, tuple(x.span() for x in (*given, target)))
     if 0 in shape or not keys:
         return ready
     for each in (*given, target):
@@ -252,29 +271,33 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     rows = kv_heads * -(-members // plan.tile_heads) * (1 if parts.sequences else batch)
     band = max(1, CACHE_BYTES // (keys * (size + v_size) * query.itemsize)) * -(-members // plan.tile_heads)
     described = _of_sequences if parts.sequences else grouped
+    turned = Turned.of(value) if plan.narrow else None
+    scale, inner = factors(options, size)
+    scale *= narrow_factor(options) if plan.narrow else 1.0
     call = Attention(
         plan,
         min(rows * columns, multiprocessors_of(query.device, machine_of(machine))),
         described(query, kv_heads, plan.q_box, plan),
         _keys(key, plan.k_block, plan),
-        _keys(value, plan.v_block, plan),
-        described(target, kv_heads, plan.o_box, plan),
-        (*factors(options, size), sequences, kv_heads, members, queries, keys, band, left or 0, right or 0),
+        _keys(value if turned is None else turned.described(value), plan.v_block, plan),
+        described(target, kv_heads, plan.o_box, plan, plan.out_dtype),
+        (scale, inner, sequences, kv_heads, members, queries, keys, band, left or 0, right or 0),
+        turned,
     )
     return replace(ready, call=call)
 
 
-def grouped(x: Heads, kv_heads: int, box: tuple[int, ...], plan: AttentionPlan) -> Described:
+def grouped(x: Heads, kv_heads: int, box: tuple[int, ...], plan: AttentionPlan, dtype: Any = None) -> Described:
     """The descriptors of queries or results, [batch, kv heads, query heads of each, queries, head size]."""
     (batch, count, queries, size), (by_batch, by_head, by_query, last) = x.shape, x.strides
     members = count // kv_heads
     shape, strides = (batch, kv_heads, members, queries, size), (by_batch, members * by_head, by_head, by_query, last)
-    return Described(shape, strides, box, plan.layout(box))
+    return Described(shape, strides, box, plan.layout(box, dtype))
 
 
-def _of_sequences(x: Heads, _: int, box: tuple[int, ...], plan: AttentionPlan) -> Described:
+def _of_sequences(x: Heads, _: int, box: tuple[int, ...], plan: AttentionPlan, dtype: Any = None) -> Described:
     """The ragged descriptors of heads by positions of sequences."""
-    return Described(*ragged_form(x.shape[1:], x.strides[1:], 1), box, plan.layout(box))
+    return Described(*ragged_form(x.shape[1:], x.strides[1:], 1), box, plan.layout(box, dtype))
 
 
 def _keys(x: Heads, block: tuple[int, int], plan: AttentionPlan) -> Described:

@@ -44,6 +44,9 @@ class Options:
     mask_args: tuple[Any, ...] = ()
     return_lse: bool = False
     config: Any = None
+    q_scale: Any = None
+    k_scale: Any = None
+    v_scale: Any = None
 
     def key(self, of_array: Callable[[Any], Any]) -> tuple[Any, ...]:
         """What a prepared call depends on."""
@@ -55,13 +58,13 @@ class Options:
                 found.append(of_array(value) if hasattr(value, "data_ptr") else value)
         return tuple(found)
 
-    def parts(self, left: int | None, right: int | None) -> Parts:
-        """The parts of the kernel, with a window of that many keys on either side."""
+    def parts(self, left: int | None, right: int | None, out: Any = None) -> Parts:
+        """The parts of the kernel, with a window of that many keys on either side. `out`: the type of results, if not q's."""
         return Parts(
             right is not None, left is not None, self.prefix is not None, self.documents is not None,
             self.cu_seqlens_q is not None, self.softcap is not None, self.alibi is not None, self.sinks is not None,
             bool(self.return_lse), self.score_mod, self.blocks.mask_mod if self.blocks else self.mask_mod,
-            self.blocks is not None,
+            self.blocks is not None, out, len(getattr(self.k_scale, "shape", ())) == 3,
         )  # fmt: skip
 
     @property

@@ -70,7 +70,8 @@ class Parts:
 
     `right`, `left`, `prefix` and `documents` bound the keys that a query sees; `sequences`: lengths are variable. `softcap`,
     `alibi` and `score_mod` change scores, `mask_mod` masks some, `sinks` add to sums. `lse`: log-sum-exp is stored. `blocks`:
-    tiles visit the blocks of keys that a block mask lists for them."""
+    tiles visit the blocks of keys that a block mask lists for them. `out` is the type of results, where it is not that of q.
+    `key_scales`: every block of keys has a scale."""
 
     right: bool = False
     left: bool = False
@@ -84,6 +85,8 @@ class Parts:
     score_mod: Any = None
     mask_mod: Any = None
     blocks: bool = False
+    out: Any = None
+    key_scales: bool = False
 
     @property
     def bounded(self) -> bool:
@@ -176,7 +179,32 @@ class AttentionPlan:
         """The axes of a block's columns in registers, in lanes, and again in registers; in one, where no tile has such axes."""
         return (self.block_n // 8, 4, 2) if self.block_n % 64 == 0 else (self.block_n, 1, 1)
 
+    @property
+    def narrow(self) -> bool:
+        """True for arrays of float8: with scales, and values [head size, keys] (`weft.kernels.device.attend_narrow`)."""
+        return self.dtype.itemsize == 1
+
+    @property
+    def out_dtype(self) -> Any:
+        """The type of results."""
+        return self.parts.out or self.dtype
+
     # Shared memory
+
+    @property
+    def q_dtype(self) -> Any:
+        """The type by which the memory of queries is allocated, which then takes results."""
+        return self.out_dtype if self.narrow else self.dtype
+
+    @property
+    def q_room(self) -> tuple[int, int]:
+        """The block by which it is allocated: the larger one."""
+        return self.o_block if self.narrow else self.q_block
+
+    @property
+    def q_layout(self) -> Any:
+        """Its layout."""
+        return gl.NVMMASharedLayout.get_default_for(self.q_room, self.q_dtype)
 
     @property
     def q_block(self) -> tuple[int, int]:
@@ -191,7 +219,7 @@ class AttentionPlan:
     @property
     def v_block(self) -> tuple[int, int]:
         """A block of values."""
-        return self.block_n, self.v_size
+        return (self.v_size, self.block_n) if self.narrow else (self.block_n, self.v_size)
 
     @property
     def o_block(self) -> tuple[int, int]:
@@ -208,9 +236,9 @@ class AttentionPlan:
         """A consumer's results, as TMA stores them."""
         return 1, 1, ROWS // self.length, self.length, self.v_size
 
-    def layout(self, block: tuple[int, ...]) -> Any:
-        """The shared-memory layout of a block."""
-        return gl.NVMMASharedLayout.get_default_for(block, self.dtype)
+    def layout(self, block: tuple[int, ...], dtype: Any = None) -> Any:
+        """The shared-memory layout of a block of q, k and v, or of another type."""
+        return gl.NVMMASharedLayout.get_default_for(block, dtype or self.dtype)
 
     @property
     def q_stages(self) -> int:
@@ -223,25 +251,26 @@ class AttentionPlan:
         return self._bytes(self.q_stages)
 
     def _bytes(self, q_stages: int) -> int:
-        elements = q_stages * self.consumers * ROWS * self.size + self.stages * self.block_n * (self.size + self.v_size)
-        return elements * self.dtype.itemsize + BARRIER_BYTES
+        rows, columns = self.q_room
+        queries = q_stages * self.consumers * rows * columns * self.q_dtype.itemsize
+        return queries + self.stages * self.block_n * (self.size + self.v_size) * self.dtype.itemsize + BARRIER_BYTES
 
     # Registers
 
     @property
     def s_registers(self) -> Any:
         """The layout of scores."""
-        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.block_n, 16])
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.block_n, 32 // self.dtype.itemsize])
 
     @property
     def o_registers(self) -> Any:
         """The layout of results."""
-        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.v_size, 16])
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.v_size, 32 // self.dtype.itemsize])
 
     @property
     def p_registers(self) -> Any:
         """The layout of weights, as the left operand of an MMA."""
-        return gl.DotOperandLayout(0, self.o_registers, 2)
+        return gl.DotOperandLayout(0, self.o_registers, 4 // self.dtype.itemsize)
 
 
 @lru_cache(maxsize=1024)

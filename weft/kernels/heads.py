@@ -13,6 +13,7 @@ from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
 
 DTYPES = ("float16", "bfloat16")
+NARROW = "float8_e4m3fn"
 DIMENSIONS = ("batch", "heads", "length", "head size")
 
 
@@ -58,15 +59,15 @@ def heads(name: str, value: Any) -> Heads:
     return Heads(name, found.dtype, (a, b, c, d), (e, f, g, h), found.pointer, found.device)
 
 
-def check_alike(q: Heads, k: Heads, v: Heads, paged: bool = False) -> None:
-    """The first dimension of `paged` keys is not a batch.
+def check_alike(q: Heads, k: Heads, v: Heads, paged: bool = False, known: tuple[str, ...] = DTYPES) -> None:
+    """The first dimension of `paged` keys is not a batch. `known` are the types that there are.
 
     Raises LaunchError: attention-devices, attention-dtypes, attention-shapes, attention-heads."""
     for other in (k, v):
         if other.device != q.device:
             raise fail(errors.DEVICES, first=q.place, name=other.name, other=other.place)
-    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
-        raise fail(errors.DTYPES, q=q.dtype, k=k.dtype, v=v.dtype, known=" or ".join(DTYPES))
+    if q.dtype not in known or not q.dtype == k.dtype == v.dtype:
+        raise fail(errors.DTYPES, q=q.dtype, k=k.dtype, v=v.dtype, known=" or ".join(known))
     pairs = ((q, k, 0), (q, k, 3), (k, v, 0), (k, v, 1), (k, v, 2))
     for first, second, dim in pairs[1:] if paged else pairs:
         if first.shape[dim] != second.shape[dim]:

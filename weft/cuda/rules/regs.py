@@ -28,7 +28,7 @@ _NARROW = (
 _NARROW_8 = (
     "DEV void {name}({type}* y, float low, float high) {{\n"
     '  u16 pair; asm("cvt.rn.satfinite.{ptx}x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));\n'
-    "  unpack8<2>(y, pair); }}"
+    "  memcpy(y, &pair, 2); }}"
 )
 
 

@@ -345,13 +345,7 @@ _PACKING = {
         "DEV void unpack16(void* p, u32 w) { u16* x = (u16*)p; "
         'asm("mov.b32 {%0, %1}, %2;" : "=h"(x[0]), "=h"(x[1]) : "r"(w)); }'
     ),
-    "pack8": Piece(
-        "template <int N> DEV u32 pack8(const void* p) {\n"
-        "  const u8* x = (const u8*)p; u32 w = 0;\n"
-        "  #pragma unroll\n"
-        "  for (int i = 0; i < N; ++i) w |= (u32)x[i] << 8 * i;\n"
-        "  return w; }"
-    ),
+    "pack8": Piece("template <int N> DEV u32 pack8(const void* p) {\n  u32 w = 0; memcpy(&w, p, N);\n  return w; }"),
     "pack_fp8": Piece(
         "// in the pairs that cvt produces\n"
         "DEV u32 pack_fp8(const void* p) {\n"

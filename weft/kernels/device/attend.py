@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.attend_plan import AttentionPlan
+from weft.kernels.device.attend_narrow import exponents, faded, highest, in_order, weights_of
 from weft.kernels.device.attend_parts import FIELDS, Problem, Tile, published
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
 from weft.kernels.device.rings import barriers_of
@@ -60,7 +61,7 @@ class Buffers:
         return Buffers(
             gl.allocate_shared_memory(gl.int32, [plan.q_stages, FIELDS], numbers),
             gl.allocate_shared_memory(gl.int32, [plan.stages, 1], numbers) if plan.parts.blocks else None,
-            gl.allocate_shared_memory(plan.dtype, [plan.q_stages * consumers, *plan.q_block], plan.layout(plan.q_block)),
+            gl.allocate_shared_memory(plan.q_dtype, [plan.q_stages * consumers, *plan.q_room], plan.q_layout),
             gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.k_block], plan.layout(plan.k_block)),
             gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.v_block], plan.layout(plan.v_block)),
             barriers_of(plan.q_stages, 1), barriers_of(plan.q_stages, consumers),
@@ -73,14 +74,16 @@ class Buffers:
     @jit
     def queries(self, index, which: gl.constexpr):
         """A consumer's queries of tile number `index` of the program, [rows, head size]."""
-        return self.q.index(index % self.plan.q_stages * self.plan.consumers + which)
+        plan: gl.constexpr = self.plan
+        memory = self.q.index(index % plan.q_stages * plan.consumers + which)
+        return memory.reinterpret(plan.dtype, plan.q_block, plan.layout(plan.q_block)) if plan.narrow else memory
 
     @jit
     def results(self, index, which: gl.constexpr):
         """The same memory, for the results, [rows, head size of the values]."""
         plan: gl.constexpr = self.plan
-        memory = self.queries(index, which)
-        if plan.v_size != plan.size:
+        memory = self.q.index(index % plan.q_stages * plan.consumers + which)
+        if plan.v_size != plan.size and not plan.narrow:
             memory = memory.reinterpret(plan.dtype, plan.o_block, plan.layout(plan.o_block))
         return memory
 
@@ -97,7 +100,8 @@ class Buffers:
         """Issue the addition of the values of block number `n` to the results, by their weights."""
         plan: gl.constexpr = self.plan
         mbarrier.wait(self.v_ready.index(n % plan.stages), n // plan.stages & 1)
-        return warpgroup_mma(p, self.v.index(n % plan.stages), o, is_async=True)
+        memory = self.v.index(n % plan.stages)
+        return warpgroup_mma(p, memory.permute([1, 0]) if plan.narrow else memory, o, is_async=True)
 
     @jit
     def visited(self, n):
@@ -147,6 +151,8 @@ def produce(buffers, q, k, v, problem):
                 # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
                 load_queries(buffers, q, index, tile, problem)
             mbarrier.wait(buffers.v_free.index(slot), phase)
+            if plan.narrow:
+                at = [tile.batch, tile.head, 0, key]
             load(v, at, buffers.v_ready.index(slot), buffers.v.index(slot))
             n += 1
         index += (tile.end > tile.first).to(gl.int32)
@@ -224,6 +230,9 @@ class Softmax:
     @jit
     def as_operand(self, weights):
         """Weights as the left operand of an MMA."""
+        if self.plan.narrow:
+            # In order before they are rounded: then 4 that are packed in a register are rounded together.
+            return gl.convert_layout(in_order(weights), self.plan.p_registers).to(self.plan.dtype)
         return gl.convert_layout(weights.to(self.plan.dtype), self.plan.p_registers)
 
 
@@ -244,8 +253,13 @@ def begin(buffers, which: gl.constexpr, q, n, key, problem, tile, scoring):
     if plan.parts.mask_mod is not None:
         s = scoring.allowed(s, problem, tile, which, key)
     factor = LOG2_E if natural else scoring.scale
-    top = gl.maximum(gl.max(s, axis=1), LOWEST)
-    weights = gl.exp2(s * factor - (top * factor)[:, None])
+    if plan.narrow:
+        factor = scoring.of_rows(problem, tile, which)
+    here = factor
+    if plan.parts.key_scales:
+        here = factor * scoring.of_keys(problem, tile, key)
+    top = highest(LOWEST, s, here, plan)
+    weights = weights_of(s, top, here, plan)
     softmax = Softmax(top, gl.sum(weights, axis=1), gl.full_like(top, 1.0), plan)
     return softmax.as_operand(weights), softmax, factor
 
@@ -269,11 +283,13 @@ def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, proble
         s = problem.masked(s, tile, tile.query + which * plan.queries_step, key)
     if plan.parts.mask_mod is not None and (not plan.parts.blocks or mask):
         s = scoring.allowed(s, problem, tile, which, key)
-    top = gl.maximum(softmax.top, gl.max(s, axis=1))
+    if plan.parts.key_scales:
+        factor = factor * scoring.of_keys(problem, tile, key)
+    top = highest(softmax.top, s, factor, plan)
     if not plan.config.late:
         o = warpgroup_mma_wait(0, o)
-    weights = gl.exp2(s * factor - (top * factor)[:, None])
-    old = gl.exp2((softmax.top - top) * factor)
+    weights = weights_of(s, top, factor, plan)
+    old = faded(softmax.top, top, factor, plan)
     softmax = Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, plan)
     if plan.config.late:
         o = warpgroup_mma_wait(0, o)
@@ -329,14 +345,16 @@ def finish(which: gl.constexpr, buffers, out, lse, problem, scoring, index, o, s
     plan: gl.constexpr = buffers.plan
     tile = published(buffers.tiles.index(index % plan.q_stages))
     member, query = tile.member + which * plan.heads_step, tile.query + which * plan.queries_step
-    top, total, weight = softmax.top * factor, softmax.total, 1.0
+    top, total, weight = exponents(softmax.top, factor, plan), softmax.total, 1.0
     if plan.parts.sinks:
-        top, total, weight = scoring.with_sinks(softmax, problem, tile, which, factor)
+        top, total, weight = scoring.with_sinks(top, total, problem, tile, which)
+    if plan.narrow:
+        weight = weight * scoring.of_values(problem, tile)
     nothing = total == 0.0
     o = Softmax(top, total, gl.where(nothing, 0.0, weight / total), plan).scaled(o)
     # The consumer's queries are not needed any more.
     memory = buffers.results(index, which)
-    memory.store(o.to(plan.dtype))
+    memory.store(o.to(plan.out_dtype))
     fence_async_shared()
     tma.async_store(out, place(tile, member, query, problem, plan), memory.reshape(plan.o_box))
     if plan.parts.lse:
@@ -362,8 +380,8 @@ Pointer: TypeAlias = "gl.tensor | None"
 def attend(
     q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, out: tma.tensor_descriptor, lse: Pointer,
     prefix: Pointer, q_starts: Pointer, k_starts: Pointer, spans: Pointer, counter: Pointer, slopes: Pointer, sinks: Pointer,
-    score_args: Any, mask_args: Any, listed: Any, scale: float, inner: float, batch: int, kv_heads: int, members: int,
-    queries: int, keys: int, band: int, left: int, right: int, plan: gl.constexpr[AttentionPlan],
+    score_args: Any, mask_args: Any, listed: Any, scales: Any, scale: float, inner: float, batch: int, kv_heads: int, members:
+    int, queries: int, keys: int, band: int, left: int, right: int, plan: gl.constexpr[AttentionPlan],
 ) -> None:  # fmt: skip
     """Attention forward; see the module, `Problem` and `Scoring`."""
     buffers = Buffers.make(plan)
@@ -384,7 +402,7 @@ def attend(
         listed,
         plan,
     )
-    scoring = Scoring(scale, inner, slopes, sinks, score_args, mask_args, plan)
+    scoring = Scoring(scale, inner, slopes, sinks, score_args, mask_args, scales, plan)
     roles = [(consume, (which, buffers, out, lse, problem, scoring)) for which in range(plan.consumers)]
     roles = [*roles, (produce, (buffers, q, k, v, problem))]
     gl.warp_specialize(roles, plan.warps, plan.registers)

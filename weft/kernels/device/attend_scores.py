@@ -10,6 +10,7 @@ from typing import Any
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device.attend_narrow import TURNED
 from weft.kernels.device.attend_parts import along, by_axes, columns, lanes, rows_by_lane, whole_of
 from weft.language.marks import builtin
 
@@ -19,7 +20,8 @@ LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 @gl.aggregate
 class Scoring:
     """What changes scores. `scale` is the factor of scores in exponents of 2; with a soft cap that of their capped tangents,
-    and `inner` that of the exponents by which tangents are computed. `slopes` and `sinks` are those of the query heads."""
+    and `inner` that of the exponents by which tangents are computed. `slopes` and `sinks` are those of the query heads.
+    `scales` are those of arrays of float8: for q, k and v a pointer, and the steps from a batch, head and block to the next."""
 
     scale: gl.tensor
     inner: gl.tensor
@@ -27,6 +29,7 @@ class Scoring:
     sinks: gl.tensor | None
     score_args: tuple
     mask_args: tuple
+    scales: tuple
     plan: gl.constexpr
 
     @jit
@@ -72,15 +75,40 @@ class Scoring:
         return gl.where(seen, s, -float("inf"))
 
     @jit
-    def with_sinks(self, softmax, problem, tile, which: gl.constexpr, factor):
-        """The sums of weights with those of the sinks, and the factor of the results."""
+    def with_sinks(self, top, total, problem, tile, which: gl.constexpr):
+        """The exponents and sums of weights with those of the sinks, and the factor of the results."""
         plan: gl.constexpr = self.plan
         row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))
         member = gl.minimum(tile.member + which * plan.heads_step + row // plan.length, problem.members - 1)
         sink = gl.load(self.sinks + tile.head * problem.members + member).to(gl.float32) * LOG2_E
-        top = gl.maximum(softmax.top * factor, sink)
-        weight = gl.exp2(softmax.top * factor - top)
-        return top, softmax.total * weight + gl.exp2(sink - top), weight
+        highest = gl.maximum(top, sink)
+        weight = gl.exp2(top - highest)
+        return highest, total * weight + gl.exp2(sink - highest), weight
+
+    @jit
+    def of_rows(self, problem, tile, which: gl.constexpr):
+        """The factors of scores in exponents of 2 for the rows of arrays of float8, but for scales of blocks of keys."""
+        plan: gl.constexpr = self.plan
+        row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))
+        member = gl.minimum(tile.member + which * plan.heads_step + row // plan.length, problem.members - 1)
+        query = gl.minimum(tile.query + which * plan.queries_step + row % plan.length, tile.queries - 1)
+        pointer, by_batch, by_head, by_block = self.scales[0]
+        head = tile.head * problem.members + member
+        scale = self.scale * gl.load(pointer + tile.batch * by_batch + head * by_head + query // TURNED * by_block)
+        return scale if plan.parts.key_scales else scale * self.of_keys(problem, tile, 0)
+
+    @jit
+    def of_keys(self, problem, tile, key):
+        """The scale of the keys of the block at `key`."""
+        pointer, by_batch, by_head, by_block = self.scales[1]
+        block = gl.minimum(key, tile.keys - 1) // TURNED
+        return gl.load(pointer + tile.batch * by_batch + tile.head * by_head + block * by_block)
+
+    @jit
+    def of_values(self, problem, tile):
+        """The scale of values."""
+        pointer, by_batch, by_head, _ = self.scales[2]
+        return gl.load(pointer + tile.batch * by_batch + tile.head * by_head)
 
 
 @jit

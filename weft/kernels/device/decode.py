@@ -404,7 +404,7 @@ def decode(
     """Decode attention; see the module. `counters`, of tickets and of each tile, are zero, and are so afterwards."""
     buffers = Buffers.make(plan)
     problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, None, (), plan)
-    scoring = Scoring(scale, inner, None, sinks, (), (), plan)
+    scoring = Scoring(scale, inner, None, sinks, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, short, long, plan)
     # Of each member of a team the places of partial results; counters of tickets come first.
     tiles = gl.cdiv(members, plan.tile_heads)
