@@ -115,14 +115,19 @@ def attention(
     With `return_lse` the result is `(out, lse)`, where lse [batch, heads, queries] is the natural logarithm of the sum of
     exponentials of scores, in float32. A query that sees no key has 0 in `out` and -inf in `lse`, without sinks.
 
+    q, k and v may be float8_e4m3fn, without soft cap, ALiBi, `score_mod` and variable lengths. They are then multiplied by
+    `q_scale`, `k_scale` and `v_scale`: numbers, or float32 arrays of one element, of [batch, heads] or, of q and k, of [batch,
+    heads, blocks of 128 positions]. Weights are rounded to e4m3, 2^8 times as large; `out` is bfloat16, or float16 if given.
+    A kernel before it makes a copy of v, since tensor cores read 8-bit values along the keys.
+
     Scores, exponentials and sums are float32; weights are rounded to the type of v for the second product. With few queries
     those of several query heads of a group share a tile. The configuration is chosen by head sizes and mask; `config` overrides
     it.
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads, attention-size,
     attention-strides, attention-scale, attention-window, attention-softcap, attention-option, attention-prefix,
-    attention-together, attention-sequences, attention-function, attention-block-mask, attention-out, attention-out-overlaps,
-    attention-config, attention-config-kind, attention-room, attention-target, kernels-out-needed."""
+    attention-together, attention-scales, attention-sequences, attention-function, attention-block-mask, attention-out,
+    attention-out-overlaps, attention-config, attention-config-kind, attention-room, attention-target, kernels-out-needed."""
     options = Options(
         causal, scale, window, softcap, alibi, sinks, prefix, documents, cu_seqlens_q, cu_seqlens_k, score_mod, mask_mod,
         tuple(score_args), tuple(mask_args), return_lse, config, q_scale, k_scale, v_scale,

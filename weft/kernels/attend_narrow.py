@@ -107,7 +107,7 @@ def _steps(name: str, value: Any, of: Heads) -> None:
     if value is None:
         return
     number = as_number(value)
-    shapes = [(), (1,), of.shape[:2]]
+    shapes: list[tuple[int, ...]] = [(), (1,), of.shape[:2]]
     if name != "v_scale":
         shapes.append((*of.shape[:2], -(-of.shape[2] // TURNED)))
     want = f"a positive number, or a contiguous float32 array of shape {' or '.join(str(list(x)) for x in shapes)}"
