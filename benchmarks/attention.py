@@ -1,14 +1,19 @@
 """`weft.kernels.attention` beside cuDNN, through `scaled_dot_product_attention`, in one run: bfloat16, TFLOP/s of what the mask
-leaves. `configs` are other tiles, and other places of the second wait, of the first shapes."""
+leaves. `configs` are other tiles, and other places of the second wait, of the first shapes; `masks` compares the rate of visited
+blocks with that of dense attention, and `narrow` is of float8."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+import weft
 from benchmarks import harness
 from benchmarks.report import Goal, Line
-from weft.kernels import AttentionConfig, attention, attention_backward
+from weft import language as gl
+from weft.kernels import AttentionConfig, attention, attention_backward, block_mask
 
 NEEDS_GPU = True
 CUDNN = "cuDNN"
@@ -19,12 +24,14 @@ SHAPES = (
 )  # fmt: skip
 """Batch, query heads, heads of keys, length, head size, and the goals without and with a causal mask."""
 VARIANTS = {
-    64: (AttentionConfig(128, 3), AttentionConfig(128, 3, turns=True), AttentionConfig(128, 2), AttentionConfig(192, 2)),
+    64: (
+        AttentionConfig(128, 3), AttentionConfig(128, 3, turns=True), AttentionConfig(128, 2), AttentionConfig(128, turns=True),
+    ),
     128: (
         AttentionConfig(128), AttentionConfig(128, late=True), AttentionConfig(128, turns=True),
-        AttentionConfig(128, late=True, turns=True), AttentionConfig(128, rescale_first=True),
+        AttentionConfig(128, rescale_first=True), AttentionConfig(144), AttentionConfig(160), AttentionConfig(176),
     ),
-    256: (AttentionConfig(64, rescale_first=True), AttentionConfig(64), AttentionConfig(64, rescale_first=True, turns=True)),
+    256: (AttentionConfig(64, rescale_first=True), AttentionConfig(64), AttentionConfig(80, rescale_first=True)),
 }  # fmt: skip
 
 
@@ -96,6 +103,128 @@ def configs(quick: bool) -> list[Line]:
     return lines
 
 
+@weft.jit
+def unmoved(score: gl.tensor, batch: gl.tensor, head: gl.tensor, query: gl.tensor, key: gl.tensor):
+    """A score_mod that does nothing."""
+    return score
+
+
+@weft.jit
+def of_document(batch: gl.tensor, head: gl.tensor, query: gl.tensor, key: gl.tensor, ids: gl.tensor):
+    """A query sees the keys of its own document up to its position."""
+    return (gl.load(ids + query) == gl.load(ids + key)) & (key <= query)
+
+
+EDGE = 128
+"""Queries and keys of a block that a tile visits."""
+
+
+def masks(quick: bool) -> list[Line]:
+    """A window, documents, sequences of variable lengths and a score_mod that does nothing, beside dense attention in the same
+    run: 16 heads of size 128, bfloat16, TFLOP/s of the blocks of 128 by 128 that are visited."""
+    import torch
+
+    heads, size, length, window = 16, 128, 4096 if quick else 32_768, 1024
+    q, k, v = (torch.randn((1, heads, length, size), device="cuda").bfloat16() for _ in range(3))
+    half = [x[:, :, : length // 2] for x in (q, k, v)]
+    rng = np.random.default_rng(0)
+    ends = np.cumsum(np.maximum(rng.lognormal(np.log(2048) - 0.18, 0.6, 64).astype(int), 16))
+    ends = np.unique(np.minimum(ends, length // 2))
+    lengths = np.diff([0, *ends])
+    starts = torch.tensor([0, *ends], dtype=torch.int32, device="cuda")
+    ids = torch.tensor(np.repeat(np.arange(len(lengths)), lengths), dtype=torch.int32, device="cuda")
+    packed = [x[:, :, : int(ends[-1])].contiguous() for x in half]
+    blocks = block_mask(of_document, q, len(ids), len(ids), mask_args=(ids,))
+
+    def rows(count: int) -> int:
+        return -(-count // EDGE)
+
+    def causal_blocks(count: int) -> int:
+        return rows(count) * (rows(count) + 1) // 2
+
+    reach = window // EDGE + 1
+    jobs: dict[str, tuple[int, list[Any], dict[str, Any]]] = {
+        "dense": (rows(length // 2) ** 2, half, {}),
+        "dense, causal": (causal_blocks(length // 2), half, {"causal": True}),
+        "score_mod that does nothing": (rows(length // 2) ** 2, half, {"score_mod": unmoved}),
+        f"window of {window} keys, length {length}": (
+            sum(min(i + 1, reach) for i in range(rows(length))), [q, k, v], {"window": (window, 0)},
+        ),
+        f"{len(lengths)} sequences": (sum(rows(n) ** 2 for n in lengths), packed, {"cu_seqlens_q": starts}),
+        f"{len(lengths)} sequences, causal": (
+            sum(map(causal_blocks, lengths)), packed, {"cu_seqlens_q": starts, "causal": True},
+        ),
+        f"{len(lengths)} documents, causal": (
+            int(blocks.counts.sum()), packed, {"documents": ids[None], "causal": True},
+        ),
+        f"{len(lengths)} documents, causal, by a block mask": (int(blocks.counts.sum()), packed, {"mask_mod": blocks}),
+    }  # fmt: skip
+    outs = {name: torch.empty_like(given[0]) for name, (_, given, _) in jobs.items()}
+    variants: list[harness.Variant] = []
+    for name, (_, given, options) in jobs.items():
+        run = partial(attention, *given, out=outs[name], **options)
+        poison = partial(outs[name].fill_, float("nan"))
+        variants.append(harness.Variant(name, run, poison, lambda name=name: not bool(outs[name].isnan().any())))
+    times = harness.measure(variants, harness.CudaClock(), 3 if quick else 7)
+    speeds = {name: 4 * heads * size * EDGE**2 * jobs[name][0] / ms / 1e9 for name, ms in times.items()}
+    lines: list[Line] = []
+    for name, speed in speeds.items():
+        beside = "dense, causal" if "causal" in name or "window" in name else "dense"
+        bound = {"dense": None, "dense, causal": None}.get(name, 0.75 if "window" in name else 0.9)
+        bound = 0.99 if "score_mod" in name else bound
+        goals = () if bound is None else (Goal(bound, beside),)
+        lines.append(Line(name, speed, "TFLOP/s", {} if bound is None else {beside: speeds[beside]}, goals))
+    return lines
+
+
+def narrow(quick: bool) -> list[Line]:
+    """Attention of float8_e4m3fn beside that of bfloat16 of the same numbers, and the error of both against float64 in the first
+    head, for float8 also that of weights rounded to e4m3 with every sum in float64."""
+    import torch
+
+    lines: list[Line] = []
+    shapes = ((2, 16, 16, 4096, 128), (1, 64, 8, 16_384, 128), (1, 64, 8, 16_384, 64), (1, 16, 16, 8192, 256))
+    for batch, heads, kv_heads, length, size in shapes[: 1 if quick else None]:
+        q = torch.randn((batch, heads, length, size), device="cuda").to(torch.float8_e4m3fn)
+        k, v = (torch.randn((batch, kv_heads, length, size), device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
+        wide = [x.bfloat16() for x in (q, k, v)]
+        for causal in (False, True):
+            out, other = torch.empty_like(wide[0]), torch.empty_like(wide[0])
+            one, two = (partial(attention, *x, causal=causal, out=y) for x, y in (((q, k, v), out), (wide, other)))
+            bound, mine = _errors(one, out, (q, k, v), causal)
+            variants = [
+                harness.Variant("weft", one, partial(out.fill_, float("nan")), lambda: True),
+                harness.Variant("bfloat16", two, partial(other.fill_, float("nan")), lambda: True),
+            ]
+            times = harness.measure(variants, harness.CudaClock(), 3 if quick else 7)
+            operations = 4 * batch * heads * length * length * size / (2 if causal else 1)
+            speeds = {name: operations / ms / 1e9 for name, ms in times.items()}
+            goals = (Goal(950.0),) if (length, size) == (16_384, 128) else ()
+            what = f"{batch}, {heads}/{kv_heads}, {length}, {size}{', causal' if causal else ''}"
+            speed = speeds.pop("weft", None) if mine <= 1.1 * bound else None
+            facts = {"RMSE": f"{mine:.3g}", "of weights in e4m3": f"{bound:.3g}"}
+            lines.append(Line(what, speed, "TFLOP/s", speeds, goals, facts=facts))
+    return lines
+
+
+def _errors(run: Any, out: Any, given: Any, causal: bool) -> tuple[float, float]:
+    """Root mean squares of errors of 256 queries of the first head: of weights rounded to e4m3, and of `run`."""
+    import torch
+
+    run()
+    q, k, v = (x[0, 0].double() for x in given)
+    q, length = q[-256:], k.shape[0]
+    scores = q @ k.mT * q.shape[1] ** -0.5
+    if causal:
+        position = torch.arange(length, device="cuda")
+        scores = torch.where(position[None, :] <= position[-256:, None], scores, -torch.inf)
+    weights = (scores - scores.max(-1, keepdim=True).values).exp()
+    exact = weights @ v / weights.sum(-1, keepdim=True)
+    rounded = (weights * 256).float().to(torch.float8_e4m3fn).double() @ v / 256 / weights.sum(-1, keepdim=True)
+    found = [(x.double() - exact).square().mean().sqrt().item() for x in (rounded.bfloat16(), out[0, 0, -256:])]
+    return found[0], found[1]
+
+
 def _compared(
     shape: list[int], causal: bool, chosen: dict[str, Any], goals: tuple[Goal, ...], quick: bool
 ) -> list[Line]:
@@ -148,4 +277,6 @@ PARTS = {
     "forward": ("Attention forward, bfloat16", forward),
     "backward": ("Attention backward, bfloat16", backward),
     "configs": ("Configurations of attention forward, bfloat16", configs),
+    "masks": ("Attention forward under masks, bfloat16", masks),
+    "narrow": ("Attention forward, float8_e4m3fn", narrow),
 }

@@ -13,8 +13,8 @@ from benchmarks import blackwell, blackwell_kernels, report, run, twin
 from weft.runtime import driver, nvrtc
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
-SHARED = {"workbench", "matmul_parts"}
-"""What other examples import."""
+SHARED = {"workbench", "matmul_parts", "llama_block"}
+"""What other examples import, and what has no kernel of its own."""
 
 
 def launches(name, *examples):

@@ -11,7 +11,7 @@ from benchmarks import twin
 
 ALONE = {
     "workbench", "broken_pipeline", "matmul_timeline", "matmul_schedules", "layout_tensor", "thread_matmul", "thread_stencil",
-    "thread_transpose",
+    "thread_transpose", "llama_block",
 }  # fmt: skip
 """Without a twin: what has no kernel, what breaks a kernel on purpose in a mode that only weft has, what traces kernels or
 takes parts of weft's library, and kernels of single threads, which the other compiler does not have."""

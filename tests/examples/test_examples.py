@@ -33,7 +33,7 @@ HEADS = {
     "layout_tensor": ["what it shows", "copied ahead"],
     "thread_stencil": ["registers", "shared bytes"],
 }
-SHARED = {"workbench", "matmul_parts", "matmul_timeline", "broken_pipeline"}
+SHARED = {"workbench", "matmul_parts", "matmul_timeline", "broken_pipeline", "llama_block"}
 """What others import, and what has tests of its own."""
 SIMULATED = ["--sim"]
 

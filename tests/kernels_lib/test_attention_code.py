@@ -13,8 +13,7 @@ from weft.kernels import compile_attention
 
 pytestmark = needs_nvrtc
 MATRIX = pytest.mark.matrix
-SIZES = {(64, 64): 3, (96, 96): 2, (128, 128): 2, (192, 128): 2, (256, 256): 2}
-"""Head sizes, and consumers."""
+SIZES = ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256))
 MOST = {(64, 64): 440, (96, 96): 460, (128, 128): 482, (192, 128): 535, (256, 256): 460}
 """Instructions of a consumer for a block of 128 keys (64 at head size 256). The loop of `examples/attention.py` has 435 at head
 size 64 and 479 at 128."""
@@ -68,7 +67,7 @@ def test_machine_code(sizes, causal):
     sass = compiled.asm["sass"]
     assert written_in_flight(sass) == []
     loops = main_loops(sass)
-    assert len(loops) == SIZES[sizes]
+    assert len(loops) == (3 if (sizes, causal) == ((64, 64), False) else 2)
     keys = 64 if sizes == (256, 256) else 128
     for loop in loops:
         text = " ".join(loop)

@@ -17,8 +17,8 @@ ASYNCHRONOUS = ["tma_copy", "add_async_copy", "add_tma", "add_warp_specialized"]
 PRODUCTS = ["matmul_ladder", "matmul_warp_specialized", "matmul_schedules", "matmul_gelu", "matmul_int4", "attention"]
 BLACKWELL = ["matmul_blackwell", "matmul_scaled", "tma_gather"]
 THREADS = ["layout_tensor", "thread_matmul", "thread_stencil", "thread_transpose"]
-PARTS = ["workbench", "matmul_parts", "matmul_timeline"]
-"""What examples share, and a picture of some: these have no kernels of their own."""
+PARTS = ["workbench", "matmul_parts", "matmul_timeline", "llama_block"]
+"""What examples share, a picture of some, and a model by operators of PyTorch: these have no kernels of their own."""
 EXAMPLES = [
     *(pytest.param(name, "late", 0, marks=pytest.mark.matrix) for name in (*PLAIN, *PRODUCTS, *BLACKWELL, *THREADS)),
     *product(ASYNCHRONOUS, ["early"], [0]),

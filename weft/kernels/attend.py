@@ -187,7 +187,8 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
         return config, ROWS
     if parts.blocks:
         # A tile's queries are those of a row of the mask.
-        return replace(config, consumers=EDGE // ROWS), ROWS
+        width = config.block_n if EDGE % config.block_n == 0 else EDGE // 2
+        return replace(config, consumers=EDGE // ROWS, block_n=width), ROWS
     length = ROWS if members == 1 or queries > ROWS // 2 else 1 << (queries - 1).bit_length()
     rows = queries if length == ROWS else members * length
     # Three consumers have no registers left for bounds from memory, or for functions of the caller.
@@ -274,7 +275,9 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     sequences = sequences_of(options) if parts.sequences else batch
     columns = queries // plan.tile_queries + sequences if parts.sequences else -(-queries // plan.tile_queries)
     rows = kv_heads * -(-members // plan.tile_heads) * (1 if parts.sequences else batch)
-    band = max(1, CACHE_BYTES // (keys * (size + v_size) * query.itemsize)) * -(-members // plan.tile_heads)
+    # Keys and values that are in use at a time are those of a sequence.
+    in_use = -(-keys // (sequences if parts.sequences else 1)) * (size + v_size) * query.itemsize
+    band = max(1, CACHE_BYTES // in_use) * -(-members // plan.tile_heads)
     described = _of_sequences if parts.sequences else grouped
     turned = Turned.of(value) if plan.narrow else None
     scale, inner = factors(options, size)

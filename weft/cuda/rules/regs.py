@@ -35,7 +35,7 @@ _NARROW_8 = (
 _NARROW_16 = (
     "DEV void {name}({type}* y, f16 low, f16 high) {{\n"
     '  u16 pair; asm("cvt.rn.satfinite.{ptx}x2.f16x2 %0, %1;" : "=h"(pair) : "r"(pair16(low, high)));\n'
-    "  unpack8<2>(y, pair); }}"
+    "  memcpy(y, &pair, 2); }}"
 )
 
 
@@ -50,11 +50,11 @@ def _narrow(e: Emitter, op: Op) -> None:
     (x,) = op.uses
     dtype, source = dtype_of(op.result), dtype_of(x)
     name = f"narrow_{dtype.code}" if source == float32 else f"narrow_{source.code}_{dtype.code}"
-    text, unpack = (_NARROW_8, "unpack8") if dtype.is_fp8() else (_NARROW, "unpack16")
+    text, needs = (_NARROW_8, ()) if dtype.is_fp8() else (_NARROW, ("unpack16",))
     if source != float32:
-        text, unpack = _NARROW_16, "unpack8"
+        text, needs = _NARROW_16, (source.code, "pair16")
     text = text.format(name=name, type=c_type(dtype), ptx=dtype.code.removeprefix("f8"))
-    needs = (dtype.code, unpack) if source == float32 else (dtype.code, source.code, "pair16", unpack)
+    needs = (dtype.code, *needs)
     e.pieces.define(name, Piece(text, needs))
     _by_words(e, op, name, 2)
 

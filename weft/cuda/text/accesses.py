@@ -248,9 +248,7 @@ def _needs(a: AccessFunction, piece: str) -> tuple[str, ...]:
 
 
 def _packer(a: AccessFunction) -> str:
-    if a.dtype.itemsize == 1:
-        return "pack_fp8" if a.dtype.is_fp8() and a.word_bits == 32 else "pack8"
-    return "pack16"
+    return "pack8" if a.dtype.itemsize == 1 else "pack16"
 
 
 def _unpacker(a: AccessFunction) -> str:
@@ -265,8 +263,7 @@ def _pack(a: AccessFunction, name: str = "w") -> str:
     if a.dtype.itemsize == 4:
         words = [f"__builtin_bit_cast(u32, x[{i}])" for i in range(a.words)]
     elif a.dtype.itemsize == 1:
-        packer = f"pack8<{per_word}>" if _packer(a) == "pack8" else "pack_fp8"
-        words = [f"({a.word}){packer}(x + {i * per_word})" for i in range(a.words)]
+        words = [f"({a.word})pack8<{per_word}>(x + {i * per_word})" for i in range(a.words)]
     elif a.word_bits == 32:
         words = [f"pack16(x + {i * 2})" for i in range(a.words)]
     else:

@@ -345,12 +345,9 @@ _PACKING = {
         "DEV void unpack16(void* p, u32 w) { u16* x = (u16*)p; "
         'asm("mov.b32 {%0, %1}, %2;" : "=h"(x[0]), "=h"(x[1]) : "r"(w)); }'
     ),
-    "pack8": Piece("template <int N> DEV u32 pack8(const void* p) {\n  u32 w = 0; memcpy(&w, p, N);\n  return w; }"),
-    "pack_fp8": Piece(
-        "// in the pairs that cvt produces\n"
-        "DEV u32 pack_fp8(const void* p) {\n"
-        "  const u8* x = (const u8*)p;\n"
-        "  return (u32)(u16)(x[0] | x[1] << 8) | (u32)(u16)(x[2] | x[3] << 8) << 16; }"
+    "pack8": Piece(
+        "// pairs that cvt produced stay pairs\n"
+        "template <int N> DEV u32 pack8(const void* p) { u32 w = 0; memcpy(&w, p, N); return w; }"
     ),
     "unpack_bool": Piece(
         "// any non-zero byte is true\n"

@@ -314,6 +314,8 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
         behind = back - tile.first + 1
         o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
         p, softmax, factor = begin(buffers, which, q, n, (tile.end - 1) * plan.block_n, problem, tile, scoring)
+        if plan.q_stages > 1 and index > 0:
+            release(buffers, index - 1)
         n += 1
         while n < behind:
             block = back - n
@@ -326,6 +328,8 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
         o = warpgroup_mma_wait(0, buffers.weighted(p, o, n - 1))
         mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
         finish(which, buffers, out, lse, problem, scoring, index, o, softmax, factor)
+        if plan.q_stages == 1:
+            release(buffers, index)
         index += 1
         tile = await_tile(buffers, index)
     tma.store_wait(0)
@@ -365,6 +369,13 @@ def finish(which: gl.constexpr, buffers, out, lse, problem, scoring, index, o, s
         found = gl.where(nothing, -float("inf"), (top + gl.log2(total)) * LN_2)
         at = head * problem.queries + tile.q_start + query
         gl.store(lse + at, found, mask=(member < problem.members) & (query < tile.queries))
+
+
+@jit
+def release(buffers, index):
+    """Free the slot of the queries of tile number `index` of the program, when its results are stored. With two slots that is
+    during the next tile, and no one waits for the store."""
+    plan: gl.constexpr = buffers.plan
     tma.store_wait(0)
     mbarrier.arrive(buffers.q_free.index(index % plan.q_stages), count=1)
 

@@ -22,6 +22,7 @@ from weft.kernels.device.attend import (
     finish,
     place,
     proceed,
+    release,
     wait_for_queries,
 )
 from weft.kernels.device.attend_parts import Problem, Tile, published
@@ -232,6 +233,7 @@ def consume(buffers, out, lse, partials, slots, counters, scales, problem, scori
         share = share_of(buffers.tiles.index(index % plan.q_stages))
         if share.count == 1:
             finish(0, buffers, out, lse, problem, scoring, index, o, softmax, factor)
+            release(buffers, index)
         else:
             finish_part(
                 0, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax, factor
