@@ -1,6 +1,6 @@
 """`weft.kernels.attention` beside cuDNN, through `scaled_dot_product_attention`, in one run: bfloat16, TFLOP/s of what the mask
-leaves. `configs` are other tiles, and other places of the second wait, of the first shapes; `masks` compares the rate of visited
-blocks with that of dense attention, and `narrow` is of float8."""
+leaves. `configs` are other tiles, and other places of the second wait, of the first shapes; `masks` compares the rate of
+visited blocks with that of dense attention, and `narrow` is of float8."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ def masks(quick: bool) -> list[Line]:
 
 
 def narrow(quick: bool) -> list[Line]:
-    """Attention of float8_e4m3fn beside that of bfloat16 of the same numbers, and the error of both against float64 in the first
-    head, for float8 also that of weights rounded to e4m3 with every sum in float64."""
+    """Attention of float8_e4m3fn beside that of bfloat16 of the same numbers, and the error of both against float64 in the
+    first head, for float8 also that of weights rounded to e4m3 with every sum in float64."""
     import torch
 
     lines: list[Line] = []
