@@ -116,7 +116,7 @@ TOGETHER = row(
 SCALE_ARRAY = row(
     "attention-scales",
     LaunchError,
-    "{name} is {got}",
+    "the scales of float8 arrays {name} are {got}",
     "pass {want}; arrays of 16 bits have no scales but scale=",
 )
 BLOCK_MASK = row(
