@@ -254,7 +254,7 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
         field = "block_n" if plan.tile_queries == EDGE else "consumers"
         rule = "a divisor of 128, the keys of a block of the mask" if field == "block_n" else "2 with a block mask"
         raise fail(errors.CONFIG, field=field, value=getattr(plan.config, field), rule=rule)
-    if plan.narrow and plan.block_n not in (32, 64, 128):
+    if plan.float8 and plan.block_n not in (32, 64, 128):
         raise fail(errors.CONFIG, field="block_n", value=plan.block_n, rule="32, 64 or 128 for arrays of float8")
     if plan.shared_bytes > SHARED_BYTES:
         raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
@@ -279,9 +279,9 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     in_use = -(-keys // (sequences if parts.sequences else 1)) * (size + v_size) * query.itemsize
     band = max(1, CACHE_BYTES // in_use) * -(-members // plan.tile_heads)
     described = _of_sequences if parts.sequences else grouped
-    turned = Turned.of(value) if plan.narrow else None
+    turned = Turned.of(value) if plan.float8 else None
     scale, inner = factors(options, size)
-    scale *= narrow_factor(options) if plan.narrow else 1.0
+    scale *= narrow_factor(options) if plan.float8 else 1.0
     call = Attention(
         plan,
         min(rows * columns, multiprocessors_of(query.device, machine_of(machine))),

@@ -73,7 +73,7 @@ def narrow_factor(options: Options) -> float:
 
 def scale_arguments(options: Options, plan: AttentionPlan, q: Any, k: Any) -> tuple[Any, ...]:
     """The kernel's arguments: for q, k and v a pointer, and steps from a batch, head and block to the next."""
-    if not plan.narrow:
+    if not plan.float8:
         return ()
     found: list[Any] = []
     for name in SCALES:

@@ -180,7 +180,7 @@ class AttentionPlan:
         return (self.block_n // 8, 4, 2) if self.block_n % 64 == 0 else (self.block_n, 1, 1)
 
     @property
-    def narrow(self) -> bool:
+    def float8(self) -> bool:
         """True for arrays of float8: with scales, and values [head size, keys] (`weft.kernels.device.attend_narrow`)."""
         return self.dtype.itemsize == 1
 
@@ -194,12 +194,12 @@ class AttentionPlan:
     @property
     def q_dtype(self) -> Any:
         """The type by which the memory of queries is allocated, which then takes results."""
-        return self.out_dtype if self.narrow else self.dtype
+        return self.out_dtype if self.float8 else self.dtype
 
     @property
     def q_room(self) -> tuple[int, int]:
         """The block by which it is allocated: the larger one."""
-        return self.o_block if self.narrow else self.q_block
+        return self.o_block if self.float8 else self.q_block
 
     @property
     def q_layout(self) -> Any:
@@ -219,7 +219,7 @@ class AttentionPlan:
     @property
     def v_block(self) -> tuple[int, int]:
         """A block of values."""
-        return (self.v_size, self.block_n) if self.narrow else (self.block_n, self.v_size)
+        return (self.v_size, self.block_n) if self.float8 else (self.block_n, self.v_size)
 
     @property
     def o_block(self) -> tuple[int, int]:

@@ -76,14 +76,14 @@ class Buffers:
         """A consumer's queries of tile number `index` of the program, [rows, head size]."""
         plan: gl.constexpr = self.plan
         memory = self.q.index(index % plan.q_stages * plan.consumers + which)
-        return memory.reinterpret(plan.dtype, plan.q_block, plan.layout(plan.q_block)) if plan.narrow else memory
+        return memory.reinterpret(plan.dtype, plan.q_block, plan.layout(plan.q_block)) if plan.float8 else memory
 
     @jit
     def results(self, index, which: gl.constexpr):
         """The same memory, for the results, [rows, head size of the values]."""
         plan: gl.constexpr = self.plan
         memory = self.q.index(index % plan.q_stages * plan.consumers + which)
-        if plan.v_size != plan.size and not plan.narrow:
+        if plan.v_size != plan.size and not plan.float8:
             memory = memory.reinterpret(plan.dtype, plan.o_block, plan.layout(plan.o_block))
         return memory
 
@@ -101,7 +101,7 @@ class Buffers:
         plan: gl.constexpr = self.plan
         mbarrier.wait(self.v_ready.index(n % plan.stages), n // plan.stages & 1)
         memory = self.v.index(n % plan.stages)
-        return warpgroup_mma(p, memory.permute([1, 0]) if plan.narrow else memory, o, is_async=True)
+        return warpgroup_mma(p, memory.permute([1, 0]) if plan.float8 else memory, o, is_async=True)
 
     @jit
     def visited(self, n):
@@ -151,7 +151,7 @@ def produce(buffers, q, k, v, problem):
                 # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
                 load_queries(buffers, q, index, tile, problem)
             mbarrier.wait(buffers.v_free.index(slot), phase)
-            if plan.narrow:
+            if plan.float8:
                 at = [tile.batch, tile.head, 0, key]
             load(v, at, buffers.v_ready.index(slot), buffers.v.index(slot))
             n += 1
@@ -230,7 +230,7 @@ class Softmax:
     @jit
     def as_operand(self, weights):
         """Weights as the left operand of an MMA."""
-        if self.plan.narrow:
+        if self.plan.float8:
             # In order before they are rounded: then 4 that are packed in a register are rounded together.
             return gl.convert_layout(in_order(weights), self.plan.p_registers).to(self.plan.dtype)
         return gl.convert_layout(weights.to(self.plan.dtype), self.plan.p_registers)
@@ -253,7 +253,7 @@ def begin(buffers, which: gl.constexpr, q, n, key, problem, tile, scoring):
     if plan.parts.mask_mod is not None:
         s = scoring.allowed(s, problem, tile, which, key)
     factor = LOG2_E if natural else scoring.scale
-    if plan.narrow:
+    if plan.float8:
         factor = scoring.of_rows(problem, tile, which)
     here = factor
     if plan.parts.key_scales:
@@ -352,7 +352,7 @@ def finish(which: gl.constexpr, buffers, out, lse, problem, scoring, index, o, s
     top, total, weight = exponents(softmax.top, factor, plan), softmax.total, 1.0
     if plan.parts.sinks:
         top, total, weight = scoring.with_sinks(top, total, problem, tile, which)
-    if plan.narrow:
+    if plan.float8:
         weight = weight * scoring.of_values(problem, tile)
     nothing = total == 0.0
     o = Softmax(top, total, gl.where(nothing, 0.0, weight / total), plan).scaled(o)

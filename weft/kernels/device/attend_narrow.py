@@ -57,13 +57,13 @@ def turn_values(
 def highest(before, s, factor, plan: gl.constexpr):
     """The maxima of rows with those of a block."""
     top = gl.max(s, axis=1)
-    return gl.maximum(before, top * factor if plan.narrow else top)
+    return gl.maximum(before, top * factor if plan.float8 else top)
 
 
 @jit
 def weights_of(s, top, factor, plan: gl.constexpr):
     """The weights of a block."""
-    if plan.narrow:
+    if plan.float8:
         return gl.exp2(s * factor[:, None] - (top - SHIFT)[:, None])
     return gl.exp2(s * factor - (top * factor)[:, None])
 
@@ -71,10 +71,10 @@ def weights_of(s, top, factor, plan: gl.constexpr):
 @jit
 def faded(before, top, factor, plan: gl.constexpr):
     """The factor of what was summed with other maxima."""
-    return gl.exp2(before - top) if plan.narrow else gl.exp2((before - top) * factor)
+    return gl.exp2(before - top) if plan.float8 else gl.exp2((before - top) * factor)
 
 
 @jit
 def exponents(top, factor, plan: gl.constexpr):
     """The exponents of 2 by which sums of weights are too small."""
-    return top - SHIFT if plan.narrow else top * factor
+    return top - SHIFT if plan.float8 else top * factor

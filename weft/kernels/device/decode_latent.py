@@ -199,7 +199,7 @@ def decode_latent(
     """Decode attention with a latent cache; see the module, and `decode`."""
     buffers = LatentBuffers.make(plan)
     problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, None, None, None, None, None, (), plan)
-    scoring = Scoring(scale, 0.0, None, None, (), (), plan)
+    scoring = Scoring(scale, 0.0, None, None, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, short, long, plan)
     tiles = gl.cdiv(members, plan.tile_heads)
     slots = 2 * (1 + short) * (gl.num_programs(0) // tiles)
