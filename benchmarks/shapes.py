@@ -2,6 +2,8 @@
 
     python benchmarks/shapes.py --seed 7 --count 300                  # fp16, bf16 and fp8
     python benchmarks/shapes.py --dtypes float16 --candidates 5       # also the five next best choices of the model: its regret
+    python benchmarks/shapes.py --seed 7 --first 100 --count 300 --seconds 20     # a part of them
+    python benchmarks/shapes.py --merge one/shapes.jsonl other/shapes.jsonl           # the results of all parts
 
 Sizes are log-uniform, odd, skinny, or those of model layers; operands are row- or column-major, some with padded rows. Results
 are distributions of the ratio to cuBLAS, by class of shape, and one record per shape (`--out FOLDER`), from which the model of
@@ -12,7 +14,7 @@ What makes the figures comparable:
 - Calls of one contestant run back to back in a CUDA graph, each on other operands and another output. These are so many that
   they exceed the L2 cache several times over, so every call reads its operands from memory, as in a model with many layers.
 - Blocks of some milliseconds alternate between contestants in random order, so that clocks and temperature are those of both.
-- Each contestant is first checked on poisoned outputs, against float32 products of the same inputs.
+- Each contestant is first checked on poisoned outputs, against products of the same inputs with float32 sums.
 - Clocks and power are sampled beside the run by nvidia-smi, and recorded with each shape.
 """
 
@@ -23,6 +25,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -44,13 +47,16 @@ from weft.kernels.operands import GRANULE  # noqa: E402
 
 TITLE = "Matmul of shapes drawn at random"
 NEEDS_GPU = True
+WORST = 20
+"""Shapes that are listed one by one."""
 DTYPES = ("float16", "bfloat16", "float8_e4m3fn")
 ROTATED_BYTES = 240 << 20
 """Bytes of operands and outputs that a graph's calls pass through: four times the L2 cache of an H200."""
-MOST_CALLS = 1024
-"""Calls of a graph; the operands of shapes below a quarter of a megabyte stay partly in the cache, for every contestant."""
+MOST_CALLS = 128
+"""Calls of a graph; the operands of shapes below two megabytes stay partly in the cache, for every contestant."""
 BLOCK_MS = 20.0
 ROUNDS = 7
+JOBS = 8
 LARGEST_OPERATIONS = 2.0**42
 LARGEST_BYTES = 1 << 30
 LAYERS = (
@@ -240,6 +246,8 @@ def measure(shape: Shape, others: int, rounds: int, block_ms: float) -> Record:
     record = Record(shape, described(configs["weft"]), {}, {name: asdict(config) for name, config in configs.items()})
     calls: dict[str, Call] = {CUBLAS: cublas(shape), "weft": matmul}
     calls |= {name: partial(matmul, config=config) for name, config in configs.items() if name != "weft"}
+    # The operands have no more bits than TF32.
+    torch.backends.cuda.matmul.allow_tf32 = True
     want = A[0].float() @ B[0].float()
     graphs: dict[str, Any] = {}
     for name, call in calls.items():
@@ -322,18 +330,25 @@ def sampled(every_ms: int = 20) -> Iterator[list[tuple[float, float]]]:
 def prepare(work: tuple[Shape, int]) -> str:
     """Compile what a shape needs into weft's cache on disk, in a process of its own; returns what went wrong."""
     shape, others = work
-    from weft.kernels import compile_matmul
+    from weft.kernels import matmul
 
     try:
         A, B, C = (x[0] for x in operands(shape, 1))
         for config in configurations(A, B, C, others).values():
-            compile_matmul(A, B, C, config=config)
+            # A launch, because one of a chain compiles also what packs and what adds.
+            matmul(A, B, C, config=config)
     except Exception as error:  # noqa: BLE001 - the run says it again, where it can be attributed
         return f"{shape}: {type(error).__name__}: {error}"
     return ""
 
 
 # Results
+
+
+def read(file: Path) -> list[Record]:
+    """The records of a file."""
+    found: list[dict[str, Any]] = [json.loads(text) for text in file.read_text(encoding="utf-8").splitlines()]
+    return [Record(Shape(**record.pop("shape")), **record) for record in found]
 
 
 def distribution(records: Sequence[Record], what: str, value: Callable[[Record], float | None]) -> list[Line]:
@@ -377,17 +392,23 @@ def _summary(
         yield Line(f"{what}, {name}, {statistic}", number, "", {}, (Goal(bound),) if bound else (), remark)
 
 
+def compile_shapes(shapes: Sequence[Shape], others: int, jobs: int) -> None:
+    """Compile what the shapes need, in parallel."""
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for problem in filter(None, pool.map(prepare, [(shape, others) for shape in shapes])):
+            report.warn(problem)
+
+
 def run_shapes(
-    shapes: Sequence[Shape], others: int, rounds: int, block_ms: float, jobs: int, log: IO[str] | None = None
+    shapes: Sequence[Shape], others: int, rounds: int, block_ms: float, seconds: float, log: IO[str] | None = None
 ) -> list[Record]:
-    """Compile in parallel, then check and time one shape after another; each is written to `log` when it is complete."""
-    if jobs > 1:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            for problem in filter(None, pool.map(prepare, [(shape, others) for shape in shapes], chunksize=4)):
-                report.warn(problem)
+    """Check and time one shape after another, for so many seconds; each is written to `log` when it is complete."""
     records: list[Record] = []
+    end = time.monotonic() + seconds
     with sampled() as samples:
         for shape in shapes:
+            if time.monotonic() > end:
+                break
             since = len(samples)
             record = measure(shape, others, rounds, block_ms)
             if len(samples) > since:
@@ -401,11 +422,11 @@ def run_shapes(
 
 
 def lines_of(records: Sequence[Record]) -> list[Line]:
-    """The distributions, and the ten worst shapes."""
+    """The distributions, and the worst shapes."""
     lines = distribution(records, "cuBLAS / weft", lambda record: record.ratio)
     lines += distribution(records, "regret", lambda record: record.regret)
     rated = sorted((record for record in records if record.ratio), key=lambda record: record.ratio or 0.0)
-    for record in rated[:10]:
+    for record in rated[:WORST]:
         ours, theirs = (record.shape.operations / record.milliseconds[who] / 1e9 for who in ("weft", CUBLAS))
         lines.append(Line(str(record.shape), ours, "TFLOP/s", {CUBLAS: theirs}, (), record.chosen))
     for record in records:
@@ -416,7 +437,8 @@ def lines_of(records: Sequence[Record]) -> list[Line]:
 def run(quick: bool) -> list[Line]:
     """The shapes of the first seed: 24 when quick, else 300."""
     shapes = draw(1, 24 if quick else 300)
-    return lines_of(run_shapes(shapes, 0, 3 if quick else ROUNDS, BLOCK_MS / (4 if quick else 1), 8))
+    compile_shapes(shapes, 0, JOBS)
+    return lines_of(run_shapes(shapes, 0, 3 if quick else ROUNDS, BLOCK_MS / (4 if quick else 1), float("inf")))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -424,22 +446,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first of the shapes to measure")
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
     parser.add_argument("--shapes", nargs="+", metavar="MxNxK[:dtype]", help="these shapes instead of random ones")
+    parser.add_argument(
+        "--merge", nargs="+", type=Path, metavar="FILE", help="results of these records; nothing is timed"
+    )
     parser.add_argument(
         "--candidates", type=int, default=0, help="further configurations to time: the regret of the choice"
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--block", type=float, default=BLOCK_MS, help="milliseconds of a block")
-    parser.add_argument("--jobs", type=int, default=8, help="processes that compile beforehand")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="processes that compile beforehand, or 0")
+    parser.add_argument("--compile", action="store_true", help="compile, and time nothing")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop then, after the shape at hand")
     parser.add_argument("--out", type=Path, help="folder of the results (default: benchmarks/results/<device>)")
     given = parser.parse_args(argv)
-    shapes = [_given(text) for text in given.shapes] if given.shapes else draw(given.seed, given.count, given.dtypes)
-    facts = report.about() | {"seed": str(given.seed), "shapes": str(len(shapes))}
+    drawn = [_given(text) for text in given.shapes] if given.shapes else draw(given.seed, given.count, given.dtypes)
+    shapes = drawn[given.first :]
+    if given.jobs and not given.merge:
+        compile_shapes(shapes, given.candidates, given.jobs)
+    if given.compile:
+        return 0
+    if given.merge:
+        records = [record for file in given.merge for record in read(file)]
+        report.show(TITLE, lines_of(records))
+        return 0
+    facts = report.about() | {"seed": str(given.seed)}
     folder = given.out or ROOT / "benchmarks" / "results" / report.folder_of(facts["device"])
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "shapes.jsonl").open("w", encoding="utf-8") as log:
-        records = run_shapes(shapes, given.candidates, given.rounds, given.block, given.jobs, log)
+        records = run_shapes(shapes, given.candidates, given.rounds, given.block, given.seconds, log)
+    facts["shapes"] = str(len(records))
     lines = lines_of(records)
     report.show(TITLE, lines)
     report.save(folder, "shapes", TITLE, lines, facts)
