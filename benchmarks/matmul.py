@@ -244,7 +244,8 @@ def described(config: Any) -> str:
     """A short text for a configuration of the library."""
     tile = f"{config.variant} {config.block_m}x{config.block_n}x{config.block_k}x{config.stages}"
     extras = [f"{config.order} {config.group}", f"{config.splits} splits", "swapped", "clusters of 2", "packed"]
-    used = (config.group > 0, config.splits > 1, config.swap, config.cluster > 1, config.pack)
+    extras.append(f"shared by {config.shares}")
+    used = (config.group > 0, config.splits > 1, config.swap, config.cluster > 1, config.pack, config.shares > 1)
     return ", ".join([tile, *(extra for extra, wanted in zip(extras, used, strict=True) if wanted)])
 
 

@@ -136,12 +136,13 @@ def check_machine(config: MatmulConfig, machine: Machine, device: int) -> None:
 
 def check_paths(config: MatmulConfig, left: Matrix, right: Matrix, machine: Machine) -> None:
     """Raises LaunchError (kernels-variant-path)."""
-    if (config.variant not in DESCRIBED and config.cluster == 1) or config.pack:
+    if (config.variant not in DESCRIBED and config.ctas == 1) or config.pack:
         return
     for name, operand in (("a", left), ("b", right.transposed)):
         reason = why_undescribed(operand, machine.transposable)
         if reason:
-            variant = f"{config.variant} with cluster={config.cluster}" if config.cluster > 1 else config.variant
+            fields = ", ".join(f"{x}={getattr(config, x)}" for x in ("cluster", "shares") if getattr(config, x) > 1)
+            variant = f"{config.variant} with {fields}" if fields else config.variant
             fix = _PACK_FIX if config.in_tensor_memory else _PATH_FIX
             raise fail(errors.VARIANT_PATH, variant=variant, name=name, reason=reason, fix=fix)
 

@@ -49,6 +49,12 @@ PROGRAMS_BYTES = SHARED_BYTES + PROGRAM_BYTES
 """Shared memory of a multiprocessor for all resident blocks, of which the system reserves `PROGRAM_BYTES` per block."""
 BARRIER_BYTES = 1024
 """Upper bound of the bytes taken by barriers and alignment gaps."""
+SHARES = (1, 2, 4, 8, 16)
+"""CTAs of a cluster that may share a tile. Clusters of more than 8 are not portable, but run on sm_90."""
+SUM_BYTES = 4
+"""Size of a sum in float32 or int32."""
+LEAST_SLICE = 8
+"""Minimum columns of a slice of a tile: those of the narrowest MMA."""
 MOST_ACCUMULATORS = 128
 """Accumulator registers of a thread at which its other values do not spill yet."""
 PROMOTED = 128
@@ -73,7 +79,8 @@ class MatmulConfig:
     output, b.T @ a.T. `consumers` is the number of consumer warpgroups; on Blackwell, where one warp issues the MMAs, it is the
     number of epilogue warpgroups. `programs` is the number of programs launched (0: as many as are resident at a time, or one
     per tile). With `pack`, another kernel first copies operands that TMA cannot read. With `cluster=2` a program is a cluster
-    of two CTAs with tiles in the same columns; each loads half of the block of b for both.
+    of two CTAs with tiles in the same columns; each loads half of the block of b for both. With `shares` > 1 a program is a
+    cluster of as many CTAs for one tile: each multiplies a part of K, and they exchange their sums through shared memory.
     """
 
     variant: str = "cooperative"
@@ -90,11 +97,22 @@ class MatmulConfig:
     programs: int = 0
     pack: bool = False
     cluster: int = 1
+    shares: int = 1
 
     @property
     def persistent(self) -> bool:
         """The launch has as many programs as are resident at a time, and each computes several tiles."""
-        return self.variant not in ("pipelined", "tcgen05_clc")
+        return self.variant not in ("pipelined", "tcgen05_clc") and self.shares == 1
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of a program."""
+        return self.cluster * self.shares
+
+    @property
+    def receivers(self) -> int:
+        """CTAs that add the sums of all `shares`, each for a slice of the columns: all, unless the tile is too narrow."""
+        return receivers_of(self.block_n, self.shares)
 
     @property
     def in_tensor_memory(self) -> bool:
@@ -159,7 +177,12 @@ class MatmulConfig:
         return (self.block_m + self.columns_held) * self.block_k * itemsize
 
     def epilogue_bytes(self, out_itemsize: int) -> int:
-        """Shared memory of the buffers through which the epilogue stores."""
+        """Shared memory of the buffers through which the epilogue stores, and of the sums that a CTA gets from others."""
+        if self.shares > 1:
+            columns = self.block_n // self.receivers
+            width = piece_width(columns, out_itemsize)
+            got = self.shares * self.block_m * columns * SUM_BYTES
+            return got + self.consumers * self.buffers * self.rows_of_warps * width * out_itemsize
         width = piece_width(self.block_n, out_itemsize)
         # Of a width that is a power of two, so is the number of pieces, and no more buffers than `buffers` are needed.
         buffers = self.buffers if _power(self.block_n) else buffers_for(self.buffers, self.pieces(width))
@@ -194,6 +217,11 @@ class MatmulConfig:
             if not good:
                 raise fail(errors.CONFIG, field=field, value=getattr(self, field), rule=rule, variant=self.variant)
 
+    @property
+    def _alone(self) -> bool:
+        """Nothing but CTAs that share K make up the program."""
+        return self.variant == "cooperative" and self.splits == self.cluster == 1 and _power(self.block_n)
+
     def _width_fits(self, least: int) -> bool:
         other = self.block_n % WIDTH_STEP == 0 and not self.in_tensor_memory and self.cluster == 1
         return least <= self.block_n <= WIDTHS[0] and (self.block_n in WIDTHS or other)
@@ -225,6 +253,8 @@ class MatmulConfig:
             ("block_n", self.cluster == 1 or self.block_n >= LEAST_SHARED, f"at least {LEAST_SHARED} in a cluster"),
             ("cluster", self.cluster == 1 or (self.cluster == 2 and pairs),
              f"1, or 2 in the variant cooperative with tiles of {rows} rows, and on Blackwell"),
+            ("shares", self.shares in SHARES and (self.shares == 1 or self._alone),
+             f"1, or one of {SHARES[1:]} in the variant cooperative, with splits=1, cluster=1 and a power of two as block_n"),
             ("programs", self.programs >= 0, "at least 0"),
         ]  # fmt: skip
 
@@ -240,6 +270,15 @@ def piece_width(columns: int, itemsize: int) -> int:
     if _power(columns):
         return min(most, columns)
     return next((n for n in (most, most // 2, most * 3 // 4) if columns % n == 0), columns)
+
+
+def receivers_of(columns: int, shares: int) -> int:
+    """Of `shares` CTAs, those that have a slice of the columns of a tile.
+
+    >>> receivers_of(128, 8), receivers_of(64, 16), receivers_of(8, 4)
+    (8, 8, 1)
+    """
+    return max(1, min(shares, columns // LEAST_SLICE))
 
 
 def buffers_for(asked: int, pieces: int) -> int:

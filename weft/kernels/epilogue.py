@@ -376,6 +376,8 @@ def rules(config: MatmulConfig, ending: Ending) -> list[tuple[str, bool, str]]:
         found.append(("block_n", wide, rule))
         rule = "1 for a gated product on Blackwell"
         found.append(("cluster", config.cluster == 1 or not config.in_tensor_memory, rule))
+    if plan.gated or plan.written:
+        found.append(("shares", config.shares == 1, f"1 for a {'gated product' if plan.gated else _MEASURED}"))
     if plan.written:
         whole = config.block_n % ending.least_columns == 0 or config.splits > 1
         found.append(("block_n", whole, f"a multiple of {ending.least_columns} for a {_MEASURED}"))

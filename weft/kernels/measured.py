@@ -98,7 +98,7 @@ def _config_of(choice: Choice, problem: Problem) -> MatmulConfig | None:
         if config is None or config.variant not in problem.machine.variants:
             raise ValueError(choice.config)
         config.check(problem.itemsize, problem.stored_by(config), problem.fast)
-        if not problem.described and not config.pack and (config.variant in DESCRIBED or config.cluster > 1):
+        if not problem.described and not config.pack and (config.variant in DESCRIBED or config.ctas > 1):
             raise ValueError(choice.config)
     except (LaunchError, ValueError, TypeError):
         store = default()

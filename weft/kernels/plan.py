@@ -10,10 +10,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from weft import language as gl
-from weft.kernels.config import PROMOTED, TRANSPOSABLE, MatmulConfig, buffers_for, piece_width
+from weft.kernels.config import PROMOTED, SUM_BYTES, TRANSPOSABLE, MatmulConfig, buffers_for, piece_width, receivers_of
 from weft.kernels.epilogue_plan import Epilogue
 from weft.kernels.schedulers import Schedule
 from weft.language.nvidia.blackwell import TensorMemoryLayout
+from weft.language.nvidia.hopper import warpgroup_mma_layout
+from weft.layout import LinearLayout
 
 Path = Literal["descriptor", "copies", "loads"]
 """The path of an operand's blocks to shared memory: TMA, cp.async, or through registers."""
@@ -28,6 +30,9 @@ THREAD_BYTES = 4
 MOST_HELD = 64
 """Maximum elements that a thread of a loading warp holds at a time."""
 LOADING_WARPS = 4
+CONSUMER_WARPS = 4
+SUMS_BYTES = 16
+"""Bytes of sums that a thread sends to another CTA at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,9 @@ class Plan:
     `halves` is 2 if a tile has columns of two operands b, one half each. `promoted`: elements along K after which the tensor
     core's accumulator is added to float32 registers; None for never. `packed`: the launch before this one copies operands. In a
     cluster, tiles and blocks of a cover all `cluster` CTAs, which split their rows; a slot has for each half `cluster` blocks
-    of b, each of which one CTA multicasts to all. `batched`: there are several products of the same shape.
+    of b, each of which one CTA multicasts to all. `shares`: CTAs of a cluster that multiply parts of K for the same tile; each
+    has blocks of its own, and the first `receivers` of them a slice of the tile's columns to add up and store. `batched`: there
+    are several products of the same shape.
     """
 
     a: StagedOperand
@@ -140,6 +147,7 @@ class Plan:
     group: int
     consumers: int
     cluster: int
+    shares: int
     overlap: bool
     registers: tuple[int, ...] | None
     promoted: int | None
@@ -168,8 +176,22 @@ class Plan:
 
     @property
     def stored(self) -> int:
-        """Columns that a tile stores: those of the output, or all of its sums if another kernel adds splits."""
-        return self.columns if self.splits == 1 else self.block_n
+        """Columns that a CTA stores of a tile: those of the output, or a slice of them if CTAs share it; or all of its sums if
+        another kernel adds splits."""
+        return self.columns // self.receivers if self.splits == 1 else self.block_n
+
+    @property
+    def receivers(self) -> int:
+        """CTAs that store a slice of a tile."""
+        return receivers_of(self.block_n, self.shares)
+
+    @property
+    def sums(self) -> Any:
+        """The layout in shared memory of a slice of sums of one consumer: in the order of threads and registers, four
+        registers of a thread side by side, so that threads send and read them as vectors without bank conflicts."""
+        rows = self.block_m // self.consumers
+        whole = warpgroup_mma_layout(self.a.dtype, [rows, self.block_n], CONSUMER_WARPS)
+        return _in_registers(whole.to_linear((rows, self.block_n)), self.stored, self.shares)
 
     @property
     def b_block(self) -> tuple[int, int]:
@@ -178,8 +200,8 @@ class Plan:
 
     @property
     def split_rows(self) -> list[list[int]] | None:
-        """The `cga_layout` that splits the rows of a tile over the CTAs of a cluster."""
-        return _split(self.cluster, 0)
+        """The `cga_layout` that splits the rows of a tile over the CTAs of a cluster; CTAs that share the tile all hold it."""
+        return _copies(self.shares) or _split(self.cluster, 0)
 
     @property
     def producers(self) -> int:
@@ -259,13 +281,13 @@ def make_plan(
     a: Form, b: Form, out: OutputForm, epilogue: Epilogue, halves: int, config: MatmulConfig, fast: bool
 ) -> Plan:  # fmt: skip
     """The plan of a matmul from the forms of operands and output, the epilogue, and the configuration."""
-    cluster = config.cluster
-    stored = config.block_n // halves if config.splits == 1 else config.block_n
-    output = output_of(out, config.rows_of_warps, stored, config.num_warps, cluster)
+    cluster, shares = config.cluster, config.shares
+    stored = config.block_n // (halves * config.receivers) if config.splits == 1 else config.block_n
+    output = output_of(out, config.rows_of_warps, stored, config.num_warps, cluster, shares)
     rows = config.rows // config.consumers if cluster > 1 else config.rows
     return Plan(
-        side_of(a, rows, config.block_k, cluster),
-        side_of(b, config.block_n // (cluster * halves), config.block_k, cluster, shared=True),
+        side_of(a, rows, config.block_k, cluster, shares=shares),
+        side_of(b, config.block_n // (cluster * halves), config.block_k, cluster, shared=True, shares=shares),
         output,
         accumulator_type(a),
         epilogue,
@@ -280,6 +302,7 @@ def make_plan(
         config.group,
         config.consumers,
         cluster,
+        shares,
         config.overlap,
         config.registers_for(a.path == b.path == "descriptor"),
         None if fast else min(PROMOTED, config.block_k),
@@ -313,6 +336,7 @@ def make_tensor_plan(
         config.group,
         config.consumers,
         cluster,
+        shares=1,
         overlap=False,
         registers=None,
         promoted=None,
@@ -331,16 +355,17 @@ def accumulator_type(form: Form) -> Any:
 
 
 def side_of(
-    form: Form, rows: int, depth: int, cluster: int, shared: bool = False, transposable: tuple[int, ...] = TRANSPOSABLE
-) -> StagedOperand:
+    form: Form, rows: int, depth: int, cluster: int, shared: bool = False, transposable: tuple[int, ...] = TRANSPOSABLE,
+    shares: int = 1,
+) -> StagedOperand:  # fmt: skip
     """An operand with blocks of `rows` rows and `depth` elements along K. The CTAs of a cluster split the rows, or each holds
-    all of them (`shared`).
+    all of them (`shared`); each of the CTAs that share a tile has a block of its own.
 
     Tensor cores read elements of `transposable` bytes in either major-ness, all others only K-major."""
     dtype = DTYPES[form.dtype]
     along_k = form.contiguous != "rows" or dtype.itemsize not in transposable
     block = (rows, depth) if along_k else (depth, rows)
-    cga = _split(cluster, None if shared else 0 if along_k else 1)
+    cga = _copies(shares) or _split(cluster, None if shared else 0 if along_k else 1)
     layout = gl.NVMMASharedLayout.get_default_for(block, dtype, cga_layout=cga)
     unit = max(form.unit // dtype.itemsize, 1)
     transposed = along_k and form.contiguous == "rows"
@@ -369,6 +394,19 @@ def _split(cluster: int, dim: int | None) -> list[list[int]] | None:
     return None if cluster == 1 else [[int(d == dim) for d in range(2)]]
 
 
+def _copies(shares: int) -> list[list[int]] | None:
+    """The `cga_layout` of a matrix of which each of `shares` CTAs has one for itself."""
+    return [[0, 0]] * (shares.bit_length() - 1) or None
+
+
+def _in_registers(whole: LinearLayout, columns: int, shares: int) -> gl.SharedLinearLayout:
+    """The layout of the first columns of an accumulator in the order of registers, a vector of them for each thread."""
+    registers = [basis for basis in whole.bases("register") if basis[1] < columns]
+    vector = (SUMS_BYTES // SUM_BYTES).bit_length() - 1
+    bases = [*registers[:vector], *whole.bases("lane"), *whole.bases("warp"), *registers[vector:]]
+    return gl.SharedLinearLayout(bases, _copies(shares) or ())
+
+
 def _straight(block: tuple[int, int], vec: int) -> gl.BlockedLayout:
     """Lanes along the contiguous dimension of memory, for coalesced accesses."""
     lanes = min(_power_part(block[1] // vec), 32)
@@ -393,18 +431,20 @@ def _power_part(size: int) -> int:
     return size & -size
 
 
-def output_of(form: OutputForm, rows: int, columns: int, warps: int, cluster: int) -> Output:
+def output_of(form: OutputForm, rows: int, columns: int, warps: int, cluster: int, shares: int = 1) -> Output:
     """The output's pieces: the rows that the storing warps hold together, in each CTA of a cluster, by one swizzle span of
     columns."""
     kind = DTYPES[form.dtype]
     width = piece_width(columns, kind.itemsize)
     height = cluster * rows
     block = (width, height) if form.columns_first else (height, width)
-    layout = gl.NVMMASharedLayout.get_default_for(block, kind, cga_layout=_split(cluster, int(form.columns_first)))
+    layout = gl.NVMMASharedLayout.get_default_for(
+        block, kind, cga_layout=_copies(shares) or _split(cluster, int(form.columns_first))
+    )
     lanes = min(_power_part((rows if form.columns_first else width) // form.unit), 32)
     if form.columns_first and width != _power_part(width):
         lanes = max(lanes, 32 * warps // _power_part(width))
-    cga = _split(cluster, 0)
+    cga = _copies(shares) or _split(cluster, 0)
     registers = gl.BlockedLayout([1, form.unit], [32 // lanes, lanes], [warps, 1], [1, 0], cga_layout=cga)
     if form.columns_first:
         registers = gl.BlockedLayout([form.unit, 1], [lanes, 32 // lanes], [1, warps], [0, 1], cga_layout=cga)

@@ -87,7 +87,7 @@ class Product:
         config = self.config
         group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, self.columns)
         packs = self.packings != (None, None)
-        exact = replace(config, splits=self.splits, group=group, programs=0, swap=False, pack=packs)
+        exact = replace(config, splits=self.splits, shares=self.shares, group=group, programs=0, swap=False, pack=packs)
         if self._loads_residual(out):
             assert epilogue.residual is not None
             epilogue = replace(epilogue, residual=replace(epilogue.residual, described=True))
@@ -99,7 +99,7 @@ class Product:
     def _loads_residual(self, out: OutputForm) -> bool:
         """Whether TMA can load the residual into the buffers through which it stores the output."""
         residual = self.ending.residual
-        if residual is None or self.splits > 1 or self.batched or self.config.in_tensor_memory:
+        if residual is None or self.splits > 1 or self.shares > 1 or self.batched or self.config.in_tensor_memory:
             return False
         return out.described and output_form(residual) == out
 
@@ -167,6 +167,12 @@ class Product:
         return -(-blocks // -(-blocks // min(self.config.splits, blocks)))
 
     @lazy
+    def shares(self) -> int:
+        """CTAs that share a tile: a power of two, so many that each has a block along K."""
+        blocks = -(-self.a.shape[1] // self.config.block_k)
+        return min(self.config.shares, 1 << blocks.bit_length() - 1)
+
+    @lazy
     def grid(self) -> int:
         """The number of programs."""
         config, (m, n) = self.config, self.out.shape
@@ -213,7 +219,7 @@ class Product:
     def options(self) -> dict[str, int]:
         """Launch options: warps and CTAs of a program; behind a launch that packs operands the kernel may start early."""
         dependent = {"launch_pdl": True} if self.plan.packed else {}
-        return {"num_warps": self.config.num_warps, "num_ctas": self.config.cluster, **dependent}
+        return {"num_warps": self.config.num_warps, "num_ctas": self.plan.cluster * self.shares, **dependent}
 
     @lazy
     def kernel(self) -> JITFunction[..., Any]:

@@ -169,10 +169,13 @@ def issue_mma(left, right, acc, use_acc, plan: gl.constexpr):
 
 @jit
 def blocks_of(K, part, plan: gl.constexpr):
-    """First block along K of a split, and the block after its last one; no split is empty."""
+    """First block along K of a split, or of this CTA's share, and the block after its last one; none is empty."""
+    blocks = gl.cdiv(K, plan.block_k)
+    if plan.shares > 1:
+        rank = gl.block_rank_in_cluster()
+        return blocks * rank // plan.shares, blocks * (rank + 1) // plan.shares
     if plan.batched:
         part = part % plan.splits
-    blocks = gl.cdiv(K, plan.block_k)
     each = gl.cdiv(blocks, plan.splits)
     first = part * each
     return first, min(first + each, blocks)

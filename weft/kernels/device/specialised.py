@@ -14,6 +14,7 @@ from weft.kernels.device.epilogue import Sums, Target
 from weft.kernels.device.producer import produce
 from weft.kernels.device.rings import Batch, Given, Operand, Operands, Ring, barriers_of, blocks_of, issue_mma
 from weft.kernels.device.schedules import Schedule
+from weft.kernels.device.shares import Shares
 from weft.kernels.plan import Plan
 from weft.language.nvidia.hopper import (
     fence_async_shared,
@@ -73,7 +74,7 @@ def zeros_of(rows: gl.constexpr, plan: gl.constexpr):
 
 
 @jit
-def consume_cooperatively(number: gl.constexpr, ring, free, target, K):
+def consume_cooperatively(number: gl.constexpr, ring, free, target, shares, K):
     """The cooperative consumer: it computes its part of the rows of every tile."""
     plan: gl.constexpr = ring.plan
     rows: gl.constexpr = plan.block_m // plan.consumers
@@ -88,7 +89,7 @@ def consume_cooperatively(number: gl.constexpr, ring, free, target, K):
             ring, free, at, acc, end - first, first_row, target, row * plan.block_m + first_row, column
         )
         acc = finish(free, last, acc)
-        target.store(Sums(acc), rows, row * plan.block_m + first_row, column, part, index)
+        shares.store(target, acc, row * plan.block_m + first_row, column, part, index)
     target.wait()
 
 
@@ -141,12 +142,12 @@ def matmul_cooperative(
     free = barriers_of(plan.stages, plan.consumers)
     both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
     outputs = (out, given, row_stride, column_stride, M, N, batch, plan)
-    first = (0, ring, free, Target.make(*outputs), K)
+    first = (0, ring, free, Target.make(*outputs), Shares.make(plan), K)
     source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, plan))
     if plan.consumers == 1:
         gl.warp_specialize([(consume_cooperatively, first), source], [plan.producers])
     else:
-        second = (1, ring, free, Target.make(*outputs), K)
+        second = (1, ring, free, Target.make(*outputs), Shares.make(plan), K)
         work = [(consume_cooperatively, first), (consume_cooperatively, second), source]
         gl.warp_specialize(work, [4, plan.producers], plan.registers)
 
