@@ -6,6 +6,7 @@ Matrices are views of arrays that are larger, so that strides and addresses are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -122,11 +123,11 @@ def operand_values(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Adding:
-    """How a kernel adds: `step` elements along K in an instruction, sums of `part` elements in an accumulator; where `chunk`
-    is given, so many of them at a time are added to the accumulator in float32 by threads."""
+    """How a kernel adds: `step` elements along K in an instruction, sums of the elements between two of `cuts` in an
+    accumulator; where `chunk` is given, so many of them at a time are added to the accumulator in float32 by threads."""
 
     step: int
-    part: int
+    cuts: tuple[int, ...]
     chunk: int
     precision: Precision | None
 
@@ -137,20 +138,22 @@ class Adding:
         config = config or MatmulConfig()
         block_k = config.block_k or 1024 // bits
         blocks = -(-k // block_k)
-        part = -(-blocks // min(config.splits, blocks)) * block_k
+        shares = min(config.shares, 1 << blocks.bit_length() - 1)
+        each = -(-blocks // min(config.splits, blocks))
+        firsts = [blocks * share // shares for share in range(shares)] if shares > 1 else range(0, blocks, each)
+        cuts = (*(first * block_k for first in firsts), k)
         precision = None if dtype in ("int8", "uint8") else FP8 if bits == 8 else FULL
-        return Adding(K_BITS // bits, part, 0 if fast else min(PROMOTED, block_k), precision)
+        return Adding(K_BITS // bits, cuts, 0 if fast else min(PROMOTED, block_k), precision)
 
     def sums(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """a @ b of float32 as hardware forms it, bit for bit; integers as float32 converts them."""
         if self.precision is None:
             return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
         total = np.zeros((len(a), b.shape[1]), np.float32)
-        for first in range(0, a.shape[1], self.part):
+        for first, end in pairwise(self.cuts):
             acc = np.zeros_like(total)
-            end = min(first + self.part, a.shape[1])
-            for start in range(first, end, self.chunk or self.part):
-                k = slice(start, min(start + (self.chunk or self.part), end))
+            for start in range(first, end, self.chunk or end - first):
+                k = slice(start, min(start + (self.chunk or end), end))
                 fresh = accumulate(a[:, k], b[k], np.zeros_like(total), self.step, self.precision)
                 acc = acc + fresh
             total = total + acc
@@ -170,8 +173,7 @@ class Adding:
         together = self.step if self.precision == FP8 else 8 * self.step
         exact = np.zeros((len(a), b.shape[1]))
         bound = np.zeros_like(exact)
-        for first in range(0, a.shape[1], self.part):
-            end = min(first + self.part, a.shape[1])
+        for first, end in pairwise(self.cuts):
             acc = np.zeros_like(exact)
             off = np.zeros_like(exact)
             for start in range(first, end, together):

@@ -29,7 +29,9 @@ ORDERS = ("rows", "grouped", "serpentine")
 WIDTHS = (256, 128, 64, 32, 16, 8)
 """Tile widths (block_n) that are powers of two."""
 WIDTH_STEP = 16
-"""Other tile widths are multiples of this, up to the largest of `WIDTHS`, outside of clusters and tensor memory."""
+"""Other tile widths are multiples of this, up to `MOST_WIDTH`, outside of clusters and tensor memory."""
+MOST_WIDTH = 304
+"""Maximum tile width on Hopper: 152 accumulators for each thread of two consumers."""
 LEAST_SHARED = 32
 """Minimum tile width in a cluster, where each of two CTAs multicasts half of the columns."""
 TENSOR_ROWS = 128
@@ -56,16 +58,19 @@ SUM_BYTES = 4
 LEAST_SLICE = 8
 """Minimum columns of a slice of a tile: those of the narrowest MMA."""
 MOST_ACCUMULATORS = 128
-"""Accumulator registers of a thread at which its other values do not spill yet."""
+"""Accumulator registers of a thread at which the values of an epilogue do not spill yet."""
+MOST_HELD = {1: 152, 2: 152, 3: 96}
+"""Accumulator registers of a thread at which those of a plain product do not spill yet, by the number of consumers."""
 PROMOTED = 128
 """Without `fast_accumulate`, fp8 accumulators are promoted (added to float32 registers) after this many elements along K."""
 # The number for `setmaxnreg.dec` of producer warpgroups; it must be a multiple of 8 from 24 to 256 (PTX ISA, setmaxnreg).
 PRODUCER_REGISTERS = 40
 MOST_NUMBER = (1 << 31) - 1
 """Kernels count tiles and extents in int32."""
-REGISTERS = 504
-"""Registers of one thread of each of three warpgroups together (two consumers and a producer): 65,536 registers / 384 threads =
-170, rounded down to 168, a multiple of 8 as `setmaxnreg` requires; 3 * 168."""
+REGISTERS = {2: 504, 3: 512}
+"""Registers of one thread of each warpgroup together, by the number of consumers, beside which there is a producer: 65,536
+registers / 384 threads = 170, rounded down to 168, a multiple of 8 as `setmaxnreg` requires; 3 * 168. Of four warpgroups each
+has 128."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +166,13 @@ class MatmulConfig:
         return self.block_m // WARPGROUP_ROWS * (WARPGROUP_ROWS + self.block_n)
 
     def registers_for(self, described: bool) -> tuple[int, ...] | None:
-        """Registers per thread of the second consumer and the producer; None when all warps have the same number.
+        """Registers per thread of the consumers but the first, and of the producer; None when all warps have the same number.
 
         A producer that copies with its own threads needs about as many registers as a consumer, so none are moved then."""
         if self.variant in DESCRIBED or self.consumers == 1 or not described:
             return None
-        return ((REGISTERS - PRODUCER_REGISTERS) // 2, PRODUCER_REGISTERS)
+        each = (REGISTERS[self.consumers] - PRODUCER_REGISTERS) // self.consumers // 8 * 8
+        return (*[each] * (self.consumers - 1), PRODUCER_REGISTERS)
 
     def shared_bytes(self, itemsize: int, out_itemsize: int) -> int:
         """Upper bound of a CTA's shared memory in bytes."""
@@ -203,6 +209,7 @@ class MatmulConfig:
             return self
         wide = replace(self, block_k=self.block_k or PIECE_BYTES // itemsize)
         if not self.block_n:
+            most = min(most, MOST_HELD.get(self.consumers, most))
             widths = (replace(wide, block_n=n) for n in WIDTHS)
             wide = next((c for c in widths if c.accumulators_per_thread <= most), replace(wide, block_n=WIDTHS[-1]))
         return wide if self.stages else replace(wide, stages=most_stages(wide, itemsize, out_itemsize))
@@ -213,7 +220,8 @@ class MatmulConfig:
         Without `fast` each thread holds two accumulators: the tensor core's for a block, and the promoted one for the tile."""
         if self.variant not in VARIANTS:
             raise fail(errors.VARIANT, variant=self.variant, known=", ".join(VARIANTS))
-        for field, good, rule in self._rules(itemsize, out_itemsize, most_accumulators(fast)):
+        most = min(MOST_HELD[self.consumers], most_accumulators(fast)) if self.consumers in MOST_HELD else 0
+        for field, good, rule in self._rules(itemsize, out_itemsize, most):
             if not good:
                 raise fail(errors.CONFIG, field=field, value=getattr(self, field), rule=rule, variant=self.variant)
 
@@ -224,11 +232,11 @@ class MatmulConfig:
 
     def _width_fits(self, least: int) -> bool:
         other = self.block_n % WIDTH_STEP == 0 and not self.in_tensor_memory and self.cluster == 1
-        return least <= self.block_n <= WIDTHS[0] and (self.block_n in WIDTHS or other)
+        return self.block_n >= least and (self.block_n in WIDTHS or (other and self.block_n <= MOST_WIDTH))
 
     def _rules(self, itemsize: int, out_itemsize: int, most: int) -> list[tuple[str, bool, str]]:
         """Rules as (field, whether it holds, text of the rule)."""
-        alone = self.variant == "ping_pong"
+        alone, several = self.variant == "ping_pong", self.variant == "cooperative" and self.cluster == 1
         rows = WARPGROUP_ROWS * (1 if alone else self.consumers)
         heights, least = (rows, 2 * rows, 4 * rows), WIDTHS[-1]
         pairs = self.variant == "cooperative" and self.block_m == rows
@@ -238,10 +246,11 @@ class MatmulConfig:
         used, held = self.shared_bytes(itemsize, out_itemsize), self.accumulators_per_thread
         return [
             ("order", self.order in ORDERS, f"one of {', '.join(ORDERS)}"),
-            ("consumers", self.consumers in ((2,) if alone else (1, 2)), "2" if alone else "1 or 2"),
+            ("consumers", self.consumers in ((2,) if alone else (1, 2, 3) if several else (1, 2)),
+             "2" if alone else "1, 2 or 3" if several else "1 or 2"),
             ("block_m", self.block_m in heights, " or ".join(", ".join(map(str, heights)).rsplit(", ", 1))),
             ("block_n", self._width_fits(least),
-             f"a power of two from {least} to {WIDTHS[0]}, or on Hopper outside of clusters a multiple of {WIDTH_STEP}"),
+             f"a power of two from {least} to {WIDTHS[0]}, or on Hopper alone a multiple of {WIDTH_STEP} up to {MOST_WIDTH}"),
             ("block_n", held <= most, f"so small that a thread holds {most} sums at most, not {held}"),
             ("block_k", self.block_k % step == 0 and _power(self.block_k) and self.block_k <= 4 * span,
              f"a power of two from {step} to {4 * span}"),
@@ -289,7 +298,7 @@ def buffers_for(asked: int, pieces: int) -> int:
 
 def most_accumulators(fast: bool) -> int:
     """Maximum accumulators of a tile per thread; without `fast` half of them, since a block's accumulator is held as well."""
-    return MOST_ACCUMULATORS if fast else MOST_ACCUMULATORS // 2
+    return MOST_HELD[2] if fast else MOST_ACCUMULATORS // 2
 
 
 def most_stages(config: MatmulConfig, itemsize: int, out_itemsize: int, limit: int = 8, programs: int = 1) -> int:

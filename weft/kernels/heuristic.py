@@ -18,8 +18,11 @@ from weft.kernels import measured
 from weft.kernels.config import (
     LEAST_SHARED,
     LEAST_WIDTH,
+    MOST_HELD,
+    MOST_WIDTH,
     PIECE_BYTES,
     SHARED_BYTES,
+    SHARES,
     TENSOR_ROWS,
     TENSOR_VARIANTS,
     WIDTH_STEP,
@@ -36,8 +39,12 @@ from weft.kernels.tuned import tuned
 
 MOST_SPLITS = 32
 MOST_STAGES = 16
-OTHER_WIDTHS = {192: 64, 160: 64, 224: 4, 144: 4, 112: 4, 96: 8, 80: 4, 48: 4}
-"""Widths of tiles that are no powers of two, and the most columns of tiles for which they are tried."""
+OTHER_WIDTHS = [n for n in range(48, MOST_WIDTH + 1, WIDTH_STEP) if n not in WIDTHS]
+"""Widths of tiles that are no powers of two."""
+MOST_ACROSS = 64
+"""Maximum columns of tiles for which these are tried."""
+FEW_WAVES = 8
+"""Waves of tiles of 128 x 128 above which both roles of the operands are equally good."""
 HIDDEN_K = 8191
 """With an epilogue that takes time, a longer K is looked up as this one: there ping-pong, which hides it, is as fast as other
 variants without an epilogue (K = 8192, 16384 on an H200, benchmarks/results/nvidia-h200/matmul-bf16.md)."""
@@ -74,7 +81,7 @@ def _fits(problem: Problem, config: MatmulConfig) -> bool:
     """Whether a tuned configuration fits this problem. The table was measured with outputs as wide as the operands; a wider
     output or promoted accumulators may exceed shared memory or registers."""
     fits = config.shared_bytes(problem.itemsize, problem.stored_by(config)) <= SHARED_BYTES
-    return fits and config.accumulators_per_thread <= most_accumulators(problem.fast)
+    return fits and _holds(config, problem.fast)
 
 
 def ranked(problem: Problem, count: int) -> list[MatmulConfig]:
@@ -98,8 +105,9 @@ def candidates(problem: Problem) -> Iterator[MatmulConfig]:
 
 def _orientations(problem: Problem) -> tuple[bool, ...]:
     """Whether to compute the output or its transpose: both where the operands' roles matter. Few rows are better columns, of
-    which an MMA can have fewer; and an operand that TMA reads slowly is better the one with the smaller block."""
-    few = problem.m < 2 * WIDTHS[0] < problem.n and problem.machine is HOPPER
+    which a tile can have any number; and an operand that TMA reads slowly is better the one with the smaller block."""
+    tiles = problem.batch * -(-problem.m // TENSOR_ROWS) * -(-problem.n // TENSOR_ROWS)
+    few = tiles < FEW_WAVES * problem.programs and problem.machine is HOPPER
     if few or problem.m < problem.machine.rows < problem.n or problem.slow_a != problem.slow_b:
         return False, True
     return (False,)
@@ -127,7 +135,7 @@ class Table:
         """A candidate's configuration."""
         shape = self.shapes.configs[int(self.shape[number])]
         splits, stages = int(self.splits[number]), int(self.stages[number])
-        group = best_group(self.seen.programs // shape.cluster, shape.rows, shape.block_n)
+        group = best_group(self.seen.programs // shape.ctas, shape.rows, shape.block_n)
         return replace(shape, splits=splits, stages=stages, group=group, swap=self.swap)
 
 
@@ -139,14 +147,17 @@ def _table(problem: Problem, swap: bool) -> Table:
     shapes = _shapes(seen.machine, seen.itemsize, seen.out_itemsize, seen.described, slow, seen.fast)
     blocks = -(-seen.k // (PIECE_BYTES // seen.itemsize))
     wanted, parts = (np.array(numbers) for numbers in _splits(blocks))
-    allowed = np.zeros(WIDTHS[0] + 1, np.bool_)
+    allowed = np.zeros(MOST_WIDTH + 1, np.bool_)
     allowed[_widths(seen)] = True
-    most = np.minimum(MOST_SPLITS, 2 * seen.programs // tiles_of(seen, shapes.traits))
-    each: Number = allowed[shapes.traits.block_n][:, None] & ((wanted == 1) | (wanted <= most[:, None]))
+    tiles, shares = tiles_of(seen, shapes.traits), shapes.traits.shares
+    most = np.where(shares > 1, 0, np.minimum(MOST_SPLITS, 2 * seen.programs // tiles))
+    # CTAs share tiles where each has some of K, and all of them run at a time.
+    useful: Number = (shares == 1) | ((shares * LEAST_BLOCKS <= blocks) & (tiles <= seen.programs))
+    each: Number = (allowed[shapes.traits.block_n] & useful)[:, None] & ((wanted == 1) | (wanted <= most[:, None]))
     shape, split = np.nonzero(each)
     splits: Number = parts[split]
     # More stages than blocks along K would never be used.
-    useful: Number = np.maximum(-(-blocks // splits), LEAST_BLOCKS)
+    useful = np.maximum(-(-blocks // (splits * shares[shape])), LEAST_BLOCKS)
     alone, shared = np.minimum(shapes.stages[(splits > 1).astype(np.int8), :, shape].T, useful)
     twice = (shapes.traits.halves[shape] < 2) & (shared != alone) & (shared > 2)
     number, program = np.nonzero(np.stack([np.ones_like(twice), twice], axis=1))
@@ -167,12 +178,17 @@ class Shapes:
 def _shapes(machine: Machine, itemsize: int, out_itemsize: int, described: bool, slow: bool, fast: bool) -> Shapes:
     """All tile shapes of a kind of problem, of every width."""
     every = (MatmulConfig(**tile, block_k=PIECE_BYTES // itemsize) for tile in _tiles(machine, described, slow))
-    configs = tuple(config for config in every if config.accumulators_per_thread <= most_accumulators(fast))
+    configs = tuple(config for config in every if _holds(config, fast))
     traits = Traits.stacked([Traits.of(config, itemsize, out_itemsize) for config in configs])
     rooms = np.array([
         [room_for_stages(stored, programs) for programs in (1, 2)] for stored in (traits.epilogue_bytes, traits.partial_bytes)
     ])  # fmt: skip
     return Shapes(configs, traits, np.clip(rooms // traits.stage_bytes, 2, MOST_STAGES))
+
+
+def _holds(config: MatmulConfig, fast: bool) -> bool:
+    """Whether the threads of a configuration can hold its tile."""
+    return config.accumulators_per_thread <= min(most_accumulators(fast), MOST_HELD[config.consumers])
 
 
 def _tiles(machine: Machine, described: bool, slow: bool) -> Iterator[dict[str, Any]]:
@@ -183,6 +199,7 @@ def _tiles(machine: Machine, described: bool, slow: bool) -> Iterator[dict[str, 
         yield from ({**tile, "pack": not described} for tile in _in_tensor_memory())
     elif described:
         yield from _described(widths)
+        yield from _shared()
         if slow:
             for n in WIDTHS:
                 if n >= 128:
@@ -201,14 +218,15 @@ def _widths(problem: Problem) -> list[int]:
     """Widths of tiles: powers of two, and those of `OTHER_WIDTHS` that are the narrowest for their number of columns of tiles.
 
     A block of b that is contiguous along its columns has a swizzle as wide as the largest power of two that divides it, and
-    a narrow one costs bandwidth."""
+    a narrow one costs bandwidth. Elements of one byte have no MMAs for half of a width above 256 that is odd in steps."""
     least = WIDTHS[-1] if problem.machine is HOPPER else LEAST_WIDTH
     widths = [n for n in WIDTHS if n == least or n // 2 < problem.n]
     if problem.machine is HOPPER:
-        for n, fewest in OTHER_WIDTHS.items():
+        for n in OTHER_WIDTHS:
             across = -(-problem.n // n)
             narrowest = -(-problem.n // across) > n - WIDTH_STEP
-            if narrowest and across <= fewest and not (problem.b_rows and n % (PIECE_BYTES // 4)):
+            narrow = (problem.b_rows or (n > WIDTHS[0] and problem.itemsize == 1)) and n % (2 * WIDTH_STEP)
+            if narrowest and across <= MOST_ACROSS and not narrow:
                 widths.append(n)
     return widths
 
@@ -216,14 +234,25 @@ def _widths(problem: Problem) -> list[int]:
 def _described(widths: list[int]) -> Iterator[dict[str, Any]]:
     for n in widths:
         yield {"variant": "cooperative", "block_m": 128, "block_n": n}
-        if 128 < n <= 256:
+        if n > 128:
             yield {"variant": "ping_pong", "block_m": 64, "block_n": n}
-        if 64 < n <= 128:
+        if 64 < n <= 144:
             yield {"variant": "ping_pong", "block_m": 128, "block_n": n}
-        if 64 <= n <= 128:
+        if 64 <= n <= 144:
             yield {"variant": "cooperative", "block_m": 256, "block_n": n}
             yield {"variant": "cooperative", "block_m": 128, "block_n": n, "consumers": 1}
+        if 96 <= n <= 192:
+            yield {"variant": "cooperative", "block_m": 192, "block_n": n, "consumers": 3}
         yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
+
+
+def _shared() -> Iterator[dict[str, Any]]:
+    """Tiles that the CTAs of a cluster share."""
+    for shares in SHARES[1:]:
+        for n in WIDTHS:
+            yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1, "shares": shares}
+            if n <= 128:
+                yield {"variant": "cooperative", "block_m": 128, "block_n": n, "shares": shares}
 
 
 def _in_tensor_memory() -> Iterator[dict[str, Any]]:

@@ -26,7 +26,8 @@ class Rates:
     flight during it bound the load rate. `tile`: fixed cost of a tile that nothing overlaps (fill of the pipeline, drain of
     the last stores). `stored`: elements of a tile that the epilogue stores. `launch`: cost of an additional kernel (split-K
     reduction, packing). `copied`: cycles for warps to copy a byte to shared memory, divided by the bytes per copy. `uneven`:
-    relative lag of the slowest of several programs with statically assigned tiles.
+    relative lag of the slowest of several programs with statically assigned tiles. `sent`: bytes that a CTA gets from others
+    of its cluster. `meeting`: fixed cost of the exchange of CTAs that share a tile.
     """
 
     products: float
@@ -39,6 +40,8 @@ class Rates:
     launch: int = 5100
     copied: float = 0.17
     uneven: float = 0.0
+    sent: float = 24.0
+    meeting: int = 1500
 
 
 @dataclass(frozen=True, slots=True)

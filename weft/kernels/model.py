@@ -79,10 +79,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the model reads of configurations: sizes of a tile, CTAs of a cluster, columns of b that a CTA holds, rows that MMAs
-    read per element along K, halves of a multiprocessor that a program occupies, bytes of a stage and of the epilogue (for
-    outputs and for partial results), where accumulators are, and whether epilogues are hidden, operands are packed, and
-    programs steal tiles.
+    """What the model reads of configurations: sizes of a tile, CTAs of a cluster that share b, CTAs that share a tile and those
+    of them that store it, columns of b that a CTA holds, rows that MMAs read per element along K, halves of a multiprocessor
+    that a program occupies, bytes of a stage and of the epilogue (for outputs and for partial results), where accumulators are,
+    and whether epilogues are hidden, operands are packed, and programs steal tiles.
 
     `splits` and `stages` are those of the configuration."""
 
@@ -91,6 +91,8 @@ class Traits:
     block_k: Number
     rows: Number
     cluster: Number
+    shares: Number
+    receivers: Number
     columns_held: Number
     rows_read: Number
     halves: Number
@@ -113,6 +115,8 @@ class Traits:
             config.block_k,
             config.rows,
             config.cluster,
+            config.shares,
+            config.receivers,
             config.columns_held,
             config.rows_read,
             halves_occupied(config),
@@ -142,13 +146,14 @@ _FIXED = tuple(field.name for field in fields(Traits) if field.name not in ("spl
 
 def tiles_of(problem: Problem, traits: Traits | MatmulConfig) -> Number:
     """Number of output tiles of all products, counted per CTA."""
-    return problem.batch * traits.cluster * -(-problem.m // traits.rows) * -(-problem.n // traits.block_n)
+    ctas = traits.cluster * traits.shares
+    return problem.batch * ctas * -(-problem.m // traits.rows) * -(-problem.n // traits.block_n)
 
 
 def blocks_of(problem: Problem, traits: Traits) -> Number:
-    """Blocks along K of one split."""
+    """Blocks along K of one split, or of the share of a CTA."""
     blocks = -(-problem.k // traits.block_k)
-    return -(-blocks // traits.splits)
+    return -(-blocks // (traits.splits * traits.shares))
 
 
 def halves_occupied(config: MatmulConfig) -> int:
@@ -172,9 +177,9 @@ class Cycles:
 
     The first four run side by side, so the slowest counts most: `tensor`: MMAs. `shared`: shared memory that MMAs read.
     `loads`: operands from L2, or copied by warps. `memory`: every byte from DRAM once. `ends`: what nothing overlaps, the fill
-    of the pipeline and the epilogue. `reduction`: the partial results of split-K, written and added. `packing`: operands copied
-    to where TMA can read them. `launches`: those of the further kernels. `lag`: of the slowest program, relative. `waves`: the
-    tiles, or parts of them, that a program computes one after the other.
+    of the pipeline and the epilogue. `reduction`: the partial results of split-K, written and added, or exchanged by CTAs that
+    share a tile. `packing`: operands copied to where TMA can read them. `launches`: those of the further kernels. `lag`: of the
+    slowest program, relative. `waves`: the tiles, or parts of them, that a program computes one after the other.
 
     `cycles` computes arrays of each for an array of configurations."""
 
@@ -230,7 +235,9 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
         loads = _where(traits.packed, loads, np.maximum(loads, copied))
     area = traits.block_m * traits.block_n
     finished = area * seen.finish / LANES
-    stored = area / rates.stored + _where(split, 0.0, finished)
+    stored = (area / rates.stored + _where(split, 0.0, finished)) / traits.receivers
+    got = area / traits.receivers * traits.shares * PARTIAL_BYTES
+    exchanged = _where(traits.shares > 1, rates.meeting + got / rates.sent, 0.0)
     moved = float(seen.batch * seen.m * seen.n) * (traits.splits * 8 + seen.out_itemsize)
     read = float(seen.batch * (seen.m + seen.n) * seen.k * size)
     # Elements along K of all tiles that a multiprocessor computes.
@@ -246,7 +253,9 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
         memory=read / np.minimum(rates.memory * seen.programs, rate * np.minimum(tiles, seen.programs)),
         ends=(rates.tile + stored) * _where(traits.hidden, 1, waves),
         reduction=_where(
-            split, moved / (rates.cache * seen.programs) + finished * tiles_of(seen, traits) / seen.programs, 0.0
+            split,
+            moved / (rates.cache * seen.programs) + finished * tiles_of(seen, traits) / seen.programs,
+            waves * exchanged,
         ),
         packing=_where(traits.packed, 3 * read / (rates.memory * seen.programs), 0.0),
         launches=rates.launch * (_where(split, 1, 0) + _where(traits.packed, 1, 0)),

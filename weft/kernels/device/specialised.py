@@ -142,14 +142,11 @@ def matmul_cooperative(
     free = barriers_of(plan.stages, plan.consumers)
     both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
     outputs = (out, given, row_stride, column_stride, M, N, batch, plan)
-    first = (0, ring, free, Target.make(*outputs), Shares.make(plan), K)
     source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, plan))
-    if plan.consumers == 1:
-        gl.warp_specialize([(consume_cooperatively, first), source], [plan.producers])
-    else:
-        second = (1, ring, free, Target.make(*outputs), Shares.make(plan), K)
-        work = [(consume_cooperatively, first), (consume_cooperatively, second), source]
-        gl.warp_specialize(work, [4, plan.producers], plan.registers)
+    work = ()
+    for number in gl.static_range(plan.consumers):
+        work = (*work, (consume_cooperatively, (number, ring, free, Target.make(*outputs), Shares.make(plan), K)))
+    gl.warp_specialize([*work, source], [4] * (plan.consumers - 1) + [plan.producers], plan.registers)
 
 
 @jit(do_not_specialize=SIZES)
