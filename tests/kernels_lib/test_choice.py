@@ -84,7 +84,7 @@ def test_few_rows_make_the_transpose_and_many_parts():
     config = choose(problem(16, 4096, 8192))
     assert config.swap
     assert config.block_n <= 16
-    assert -(-4096 // config.block_m) * -(-16 // config.block_n) * config.splits >= 100
+    assert -(-4096 // config.block_m) * -(-16 // config.block_n) * config.splits * config.shares >= 100
 
 
 def test_small_products_fill_the_device():
@@ -177,7 +177,10 @@ def test_the_explanation_of_a_table_row_has_the_model_s_choice_for_a_runner_up()
 
 
 def test_the_explanation_of_split_k_has_its_parts():
-    parts = heuristic.explain(problem(512, 512, 16384)).chosen.cycles
+    found = heuristic.explain(problem(512, 512, 16384))
+    assert found.chosen.config.shares > 1 and "shares" in str(found)
+    assert found.chosen.cycles.reduction > 0 == found.chosen.cycles.launches
+    parts = cycles_of(found.problem, replace(found.chosen.config, shares=1, splits=8))
     assert min(parts.reduction, parts.launches) > 0 == parts.packing
     packed = heuristic.explain(problem(4096, 4096, 4095, described=False)).chosen.cycles
     assert min(packed.packing, packed.launches) > 0 == packed.reduction

@@ -172,10 +172,10 @@ def test_a_cluster_that_cannot_take_the_path():
     [
         ("block_m", 100, ("128, 256 or 512",)), ("block_m", 64, ("128",)), ("block_n", 50, ("power of two",)),
         ("block_k", 8, ("from 16",)), ("stages", 1, ("at least 2",)), ("stages", 9, ("shared memory",)),
-        ("order", "hilbert", ("serpentine",)), ("consumers", 3, ("1 or 2",)), ("splits", 0, ("at least 1",)),
+        ("order", "hilbert", ("serpentine",)), ("consumers", 4, ("1, 2 or 3",)), ("splits", 0, ("at least 1",)),
         ("buffers", 3, ("1, 2 or 4",)), ("cluster", 4, ("1, or 2",)),
         ("group", -1, ("at least 0",)), ("programs", -1, ("at least 0",)),
-        ("stages", -1, ("at least 2",)), ("block_k", -1, ("from 16",)), ("consumers", 0, ("1 or 2",)),
+        ("stages", -1, ("at least 2",)), ("block_k", -1, ("from 16",)), ("consumers", 0, ("1, 2 or 3",)),
     ],
 )  # fmt: skip
 def test_a_configuration_that_does_not_work(field, value, words):
@@ -185,7 +185,9 @@ def test_a_configuration_that_does_not_work(field, value, words):
 
 def test_sums_that_do_not_fit_in_registers():
     config = MatmulConfig(block_m=256, block_n=256, stages=2)
-    refused("kernels-config", lambda: matmul(A, B, config=config), "block_n", "128 sums", "not 256")
+    refused("kernels-config", lambda: matmul(A, B, config=config), "block_n", "144 sums", "not 256")
+    tall = MatmulConfig(block_m=192, block_n=208, consumers=3, stages=2)
+    refused("kernels-config", lambda: matmul(A, B, config=tall), "block_n", "96 sums", "not 104")
 
 
 def test_sums_of_fp8_in_float32_do_not_fit_in_registers():

@@ -30,8 +30,8 @@ WIDTHS = (256, 128, 64, 32, 16, 8)
 """Tile widths (block_n) that are powers of two."""
 WIDTH_STEP = 16
 """Other tile widths are multiples of this, up to `MOST_WIDTH`, outside of clusters and tensor memory."""
-MOST_WIDTH = 304
-"""Maximum tile width on Hopper: 152 accumulators for each thread of two consumers."""
+MOST_WIDTH = 288
+"""Maximum tile width on Hopper: 144 accumulators for each thread of two consumers, and shared memory for three stages."""
 LEAST_SHARED = 32
 """Minimum tile width in a cluster, where each of two CTAs multicasts half of the columns."""
 TENSOR_ROWS = 128
@@ -58,9 +58,10 @@ SUM_BYTES = 4
 LEAST_SLICE = 8
 """Minimum columns of a slice of a tile: those of the narrowest MMA."""
 MOST_ACCUMULATORS = 128
-"""Accumulator registers of a thread at which the values of an epilogue do not spill yet."""
-MOST_HELD = {1: 152, 2: 152, 3: 96}
-"""Accumulator registers of a thread at which those of a plain product do not spill yet, by the number of consumers."""
+"""Accumulator registers of a thread, for a tile and a block's own together, at which values of an epilogue do not spill yet."""
+MOST_HELD = {1: 144, 2: 144, 3: 96}
+"""Accumulator registers of a thread that leave enough for others, by the number of consumers. A kernel of three consumers and
+a producer has 128 registers a thread to begin with, which bounds the accumulator of an MMA (seen with ptxas)."""
 PROMOTED = 128
 """Without `fast_accumulate`, fp8 accumulators are promoted (added to float32 registers) after this many elements along K."""
 # The number for `setmaxnreg.dec` of producer warpgroups; it must be a multiple of 8 from 24 to 256 (PTX ISA, setmaxnreg).

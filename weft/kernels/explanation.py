@@ -14,7 +14,7 @@ SOURCES = {
     "measured": "measured on this GPU by `weft tune matmul`",
 }
 """What made a choice."""
-_SHOWN = ("variant", "stages", "splits", "swap", "consumers", "cluster", "pack")
+_SHOWN = ("variant", "stages", "splits", "swap", "consumers", "cluster", "shares", "pack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Explanation:
     `source` is "model", "table" (of tuned shapes) or "measured" (by `weft tune matmul`). `runner_up` is the model's best other
     configuration; None if there is none. `chosen` and `runner_up` have a `config` and its `cycles`. Of these, `tensor` (MMAs),
     `shared` (shared memory that they read), `loads` (from L2, or copied by warps) and `memory` (every byte once from DRAM) run
-    side by side, so that the slowest counts most. `ends` (pipeline fill and epilogue), `reduction` (of split-K), `packing`
+    side by side, so that the slowest counts most. `ends` (pipeline fill and epilogue), `reduction` (of parts of K), `packing`
     and `launches` (of further kernels) are added to them; `lag` is how far the slowest program falls behind, relative to the
     rest, `waves` the number of tiles that a program computes one after the other, and `total` the modelled time."""
 
@@ -67,7 +67,7 @@ def _lines(found: Explanation) -> Iterator[str]:
 
 _NAMES = {
     "tensor": "| tensor cores", "shared": "| shared memory", "loads": "| loads from L2", "memory": "| loads from DRAM",
-    "ends": "fill and epilogue", "reduction": "split-K reduction", "packing": "packing", "launches": "further launches",
+    "ends": "fill and epilogue", "reduction": "sums of parts of K", "packing": "packing", "launches": "further launches",
     "lag": "lag of the slowest program", "waves": "waves",
 }  # fmt: skip
 """Names of the parts; | marks those that run side by side."""

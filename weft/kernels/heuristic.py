@@ -34,7 +34,7 @@ from weft.kernels.config import (
 )  # fmt: skip
 from weft.kernels.explanation import Explanation, Modelled
 from weft.kernels.machines import HOPPER, Machine
-from weft.kernels.model import Number, Problem, Traits, cycles, cycles_of, tiles_of
+from weft.kernels.model import PARTIAL_BYTES, Number, Problem, Traits, cycles, cycles_of, tiles_of
 from weft.kernels.tuned import tuned
 
 MOST_SPLITS = 32
@@ -178,7 +178,11 @@ class Shapes:
 def _shapes(machine: Machine, itemsize: int, out_itemsize: int, described: bool, slow: bool, fast: bool) -> Shapes:
     """All tile shapes of a kind of problem, of every width."""
     every = (MatmulConfig(**tile, block_k=PIECE_BYTES // itemsize) for tile in _tiles(machine, described, slow))
-    configs = tuple(config for config in every if _holds(config, fast))
+    configs = tuple(
+        config
+        for config in (replace(config, stages=2) for config in every)
+        if _holds(config, fast) and config.shared_bytes(itemsize, max(out_itemsize, PARTIAL_BYTES)) <= SHARED_BYTES
+    )
     traits = Traits.stacked([Traits.of(config, itemsize, out_itemsize) for config in configs])
     rooms = np.array([
         [room_for_stages(stored, programs) for programs in (1, 2)] for stored in (traits.epilogue_bytes, traits.partial_bytes)
