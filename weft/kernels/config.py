@@ -51,6 +51,8 @@ PROGRAMS_BYTES = SHARED_BYTES + PROGRAM_BYTES
 """Shared memory of a multiprocessor for all resident blocks, of which the system reserves `PROGRAM_BYTES` per block."""
 BARRIER_BYTES = 1024
 """Upper bound of the bytes taken by barriers and alignment gaps."""
+CLUSTERS = (2, 4)
+"""CTAs of a cluster that may share the blocks of b."""
 SHARES = (1, 2, 4, 8, 16)
 """CTAs of a cluster that may share a tile. Clusters of more than 8 are not portable, but run on sm_90."""
 SUM_BYTES = 4
@@ -84,8 +86,8 @@ class MatmulConfig:
     into that many parts, whose partial results a second kernel adds (split-K). With `swap` the kernel computes the transposed
     output, b.T @ a.T. `consumers` is the number of consumer warpgroups; on Blackwell, where one warp issues the MMAs, it is the
     number of epilogue warpgroups. `programs` is the number of programs launched (0: as many as are resident at a time, or one
-    per tile). With `pack`, another kernel first copies operands that TMA cannot read. With `cluster=2` a program is a cluster
-    of two CTAs with tiles in the same columns; each loads half of the block of b for both. With `shares` > 1 a program is a
+    per tile). With `pack`, another kernel first copies operands that TMA cannot read. With `cluster` > 1 a program is a cluster
+    of CTAs with tiles in the same columns; each loads its part of the block of b for all. With `shares` > 1 a program is a
     cluster of as many CTAs for one tile: each multiplies a part of K, and they exchange their sums through shared memory.
     """
 
@@ -232,7 +234,7 @@ class MatmulConfig:
         return self.variant == "cooperative" and self.splits == self.cluster == 1 and _power(self.block_n)
 
     def _width_fits(self, least: int) -> bool:
-        other = self.block_n % WIDTH_STEP == 0 and not self.in_tensor_memory and self.cluster == 1
+        other = self.block_n % (WIDTH_STEP * self.cluster) == 0 and not self.in_tensor_memory
         return self.block_n >= least and (self.block_n in WIDTHS or (other and self.block_n <= MOST_WIDTH))
 
     def _rules(self, itemsize: int, out_itemsize: int, most: int) -> list[tuple[str, bool, str]]:
@@ -260,9 +262,10 @@ class MatmulConfig:
              f"at least 2, and so few that a program's {used} bytes of shared memory fit in {SHARED_BYTES}"),
             ("group", self.group >= 0, "at least 0"),
             ("splits", self.splits >= 1, "at least 1"),
-            ("block_n", self.cluster == 1 or self.block_n >= LEAST_SHARED, f"at least {LEAST_SHARED} in a cluster"),
-            ("cluster", self.cluster == 1 or (self.cluster == 2 and pairs),
-             f"1, or 2 in the variant cooperative with tiles of {rows} rows, and on Blackwell"),
+            ("block_n", self.cluster == 1 or self.block_n >= LEAST_SHARED // 2 * self.cluster,
+             f"at least {LEAST_SHARED // 2} for each CTA of a cluster"),
+            ("cluster", self.cluster == 1 or (self.cluster in ((2,) if self.in_tensor_memory else CLUSTERS) and pairs),
+             f"1, or 2 or 4 in the variant cooperative with tiles of {rows} rows, and 2 on Blackwell"),
             ("shares", self.shares in SHARES and (self.shares == 1 or self._alone),
              f"1, or one of {SHARES[1:]} in the variant cooperative, with splits=1, cluster=1 and a power of two as block_n"),
             ("programs", self.programs >= 0, "at least 0"),

@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.kernels import measured
 from weft.kernels.config import (
+    CLUSTERS,
     LEAST_SHARED,
     LEAST_WIDTH,
     MOST_HELD,
@@ -152,7 +153,7 @@ def _table(problem: Problem, swap: bool) -> Table:
     tiles, shares = tiles_of(seen, shapes.traits), shapes.traits.shares
     most = np.where(shares > 1, 0, np.minimum(MOST_SPLITS, 2 * seen.programs // tiles))
     # CTAs share tiles where each has some of K, and all of them run at a time.
-    useful: Number = (shares == 1) | ((shares * LEAST_BLOCKS <= blocks) & (tiles <= seen.programs))
+    useful: Number = (shares == 1) | ((shares * LEAST_BLOCKS <= blocks) & (tiles <= 2 * seen.programs))
     each: Number = (allowed[shapes.traits.block_n] & useful)[:, None] & ((wanted == 1) | (wanted <= most[:, None]))
     shape, split = np.nonzero(each)
     splits: Number = parts[split]
@@ -205,9 +206,10 @@ def _tiles(machine: Machine, described: bool, slow: bool) -> Iterator[dict[str, 
         yield from _described(widths)
         yield from _shared()
         if slow:
-            for n in WIDTHS:
-                if n >= 128:
-                    yield {"variant": "cooperative", "block_m": 128, "block_n": n, "cluster": 2}
+            for n in widths:
+                for cluster in CLUSTERS:
+                    if n >= 128 and n % (WIDTH_STEP * cluster) == 0:
+                        yield {"variant": "cooperative", "block_m": 128, "block_n": n, "cluster": cluster}
     else:
         yield from ({**tile, "pack": True} for tile in _described(widths))
         for n in WIDTHS:

@@ -9,6 +9,9 @@ share of peak that Hopper reaches. Unpublished rates are assumed to be Hopper's,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from weft import targets
 from weft.kernels.config import HOPPER_VARIANTS, TENSOR_ROWS, TENSOR_VARIANTS, TRANSPOSABLE
@@ -60,6 +63,17 @@ class Machine:
     promotes: bool
     multiprocessors: int
     rates: Rates
+
+
+_GROUPED = np.zeros(17, np.int64)
+_GROUPED[[1, 2, 4, 8, 16]] = 100, 100, 88, 81, 62
+# Percentage of a GPU's multiprocessors that clusters of so many CTAs can use.
+
+
+def programs_at_a_time(ctas: Any, multiprocessors: int) -> Any:
+    """Clusters of `ctas` CTAs that run at a time, one CTA to a multiprocessor: a number, or an array of them. A cluster's
+    multiprocessors are of one group (GPC), of which some have a number that no larger cluster divides."""
+    return np.maximum(1, multiprocessors // ctas * _GROUPED[ctas] // 100)
 
 
 HOPPER = Machine("wgmma", HOPPER_VARIANTS, "cooperative", 64, TRANSPOSABLE, True, 132, Rates(1840, 14.5, 57.0))

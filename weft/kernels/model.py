@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.kernels.config import BARRIER_BYTES, PROGRAM_BYTES, PROGRAMS_BYTES, MatmulConfig
-from weft.kernels.machines import HOPPER, Machine
+from weft.kernels.machines import HOPPER, Machine, programs_at_a_time
 from weft.runtime.arguments import HOST
 
 OUTSIDE = 2
@@ -223,7 +223,8 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     epilogue: Number = _where(split, traits.partial_bytes, traits.epilogue_bytes)
     shared_bytes: Number = traits.stages * traits.stage_bytes + epilogue + BARRIER_BYTES
     resident: Number = np.minimum(_residents(traits.halves, shared_bytes), -(-tiles // seen.programs))
-    waves = -(-tiles // (seen.programs * resident))
+    ctas = traits.cluster * traits.shares
+    waves = -(-tiles // (programs_at_a_time(ctas, seen.programs) * ctas * resident))
     slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (False, False)
     # Each CTA of a cluster loads its part of the block of b.
     rows = _rows_loaded(traits.block_m, seen.m, slow_a) + _rows_loaded(traits.block_n // traits.cluster, seen.n, slow_b)

@@ -390,8 +390,8 @@ def _box(side: StagedOperand | Output) -> tuple[tuple[int, ...], Any]:
 
 
 def _split(cluster: int, dim: int | None) -> list[list[int]] | None:
-    """The `cga_layout` of a matrix that the two CTAs of a cluster split along a dimension, or both hold (`dim` None)."""
-    return None if cluster == 1 else [[int(d == dim) for d in range(2)]]
+    """The `cga_layout` of a matrix that the CTAs of a cluster split along a dimension, or all hold (`dim` None)."""
+    return [[int(d == dim) << bit for d in range(2)] for bit in range(cluster.bit_length() - 1)] or None
 
 
 def _copies(shares: int) -> list[list[int]] | None:

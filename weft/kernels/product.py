@@ -20,7 +20,7 @@ from weft.kernels.device.tensor_memory import matmul_tensor_memory
 from weft.kernels.device.uniform import matmul_uniform
 from weft.kernels.epilogue import Ending
 from weft.kernels.epilogue_plan import PLAIN, Epilogue
-from weft.kernels.machines import HOPPER, Machine
+from weft.kernels.machines import HOPPER, Machine, programs_at_a_time
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.model import residents
 from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
@@ -180,7 +180,8 @@ class Product:
         if not config.persistent:
             return tiles
         itemsize = 4 if self.splits > 1 else self.out.itemsize
-        at_a_time = self.multiprocessors * residents(config, self.a.itemsize, itemsize) // config.cluster
+        at_a_time = int(programs_at_a_time(config.cluster, self.multiprocessors))
+        at_a_time *= residents(config, self.a.itemsize, itemsize)
         most = config.programs or at_a_time
         return min(tiles, most)
 
