@@ -177,7 +177,7 @@ def test_the_explanation_of_a_table_row_has_the_model_s_choice_for_a_runner_up()
 
 
 def test_the_explanation_of_split_k_has_its_parts():
-    found = heuristic.explain(problem(512, 512, 16384))
+    found = heuristic.explain(problem(128, 192, 7552))
     assert found.chosen.config.shares > 1 and "shares" in str(found)
     assert found.chosen.cycles.reduction > 0 == found.chosen.cycles.launches
     parts = cycles_of(found.problem, replace(found.chosen.config, shares=1, splits=8))

@@ -173,7 +173,7 @@ def test_a_cluster_that_cannot_take_the_path():
         ("block_m", 100, ("128, 256 or 512",)), ("block_m", 64, ("128",)), ("block_n", 50, ("power of two",)),
         ("block_k", 8, ("from 16",)), ("stages", 1, ("at least 2",)), ("stages", 9, ("shared memory",)),
         ("order", "hilbert", ("serpentine",)), ("consumers", 4, ("1, 2 or 3",)), ("splits", 0, ("at least 1",)),
-        ("buffers", 3, ("1, 2 or 4",)), ("cluster", 4, ("1, or 2",)),
+        ("buffers", 3, ("1, 2 or 4",)), ("cluster", 3, ("1, or 2 or 4",)),
         ("group", -1, ("at least 0",)), ("programs", -1, ("at least 0",)),
         ("stages", -1, ("at least 2",)), ("block_k", -1, ("from 16",)), ("consumers", 0, ("1, 2 or 3",)),
     ],
@@ -232,7 +232,7 @@ def test_what_blackwell_cannot_describe():
     ("field", "value", "words"),
     [
         ("block_m", 256, "must be 128"), ("block_n", 8, "from 16 to 256"), ("cluster", 4, "1, or 2"),
-        ("consumers", 4, "1 or 2"), ("stages", 5, "shared memory"), ("block_n", 16, "at least 32 in a cluster"),
+        ("consumers", 4, "1 or 2"), ("stages", 5, "shared memory"), ("block_n", 16, "at least 16 for each CTA"),
     ],
 )  # fmt: skip
 def test_a_configuration_of_blackwell_that_does_not_work(field, value, words):

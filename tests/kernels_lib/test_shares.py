@@ -22,6 +22,8 @@ CONFIGS = {
     "tall": MatmulConfig(block_m=256, block_n=32, block_k=32, stages=2, shares=2),
     "a slice each": MatmulConfig(block_n=64, block_k=16, shares=8, **NARROW),
     "fewer slices than CTAs": MatmulConfig(block_n=16, block_k=16, shares=4, **NARROW),
+    "slices by turns": MatmulConfig(block_n=80, block_k=32, shares=4, **NARROW),
+    "three slices each": MatmulConfig(block_n=96, block_k=32, stages=2, shares=2),
     "one slice": MatmulConfig(block_n=8, block_k=32, shares=4, **NARROW),
     "a cluster of sixteen": MatmulConfig(block_n=32, block_k=16, shares=16, **NARROW),
 }
@@ -108,7 +110,9 @@ def test_random_products(device, seed):
 
 
 @pytest.mark.parametrize(
-    "change", [{"variant": "ping_pong"}, {"splits": 2}, {"cluster": 2}, {"shares": 3}, {"block_n": 96}], ids=str
+    "change",
+    [{"variant": "ping_pong"}, {"splits": 2}, {"cluster": 2}, {"shares": 3}, {"variant": "pipelined"}],
+    ids=str,
 )
 def test_configurations_that_share_no_tiles(rng, change):
     a, b = random(rng, "float16", (128, 64)), random(rng, "float16", (64, 128))
@@ -136,11 +140,11 @@ def test_sums_are_sent_and_read_as_vectors():
 
 
 @weft.jit
-def unordered(self, acc):
-    total = self.got.index(0).load(acc[:, : self.plan.stored].layout)
-    mbarrier.expect(self.bar, self.plan.shares * self.got.index(0).nbytes_per_cta)
+def unordered(self, turn: gl.constexpr, layout: gl.constexpr):
+    mbarrier.expect(self.bars.index(turn), self.plan.shares * self.got.index(0).nbytes_per_cta)
+    total = self.got.index(0).load(layout)
     for share in gl.static_range(1, self.plan.shares):
-        total += self.got.index(share).load(total.layout)
+        total += self.got.index(share).load(layout)
     return total
 
 

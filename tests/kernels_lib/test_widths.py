@@ -65,7 +65,7 @@ def test_outputs_by_column_and_in_splits(device, rng, width):
         kept_poison(device, flat, (m, n), Lies("F", 16))
 
 
-@pytest.mark.parametrize(("width", "options"), [(72, {}), (304, {}), (96, {"cluster": 2})])
+@pytest.mark.parametrize(("width", "options"), [(72, {}), (304, {}), (96, {"cluster": 4})])
 def test_widths_that_are_refused(device, rng, width, options):
     a, b = operand(device, rng, "float16", (64, 64), Lies()), operand(device, rng, "float16", (64, 64), Lies("F"))
     with pytest.raises(LaunchError, match="multiple of 16"):

@@ -118,9 +118,12 @@ class MatmulConfig:
         return self.cluster * self.shares
 
     @property
-    def receivers(self) -> int:
-        """CTAs that add the sums of all `shares`, each for a slice of the columns: all, unless the tile is too narrow."""
-        return receivers_of(self.block_n, self.shares)
+    def columns_shared(self) -> int:
+        """Columns that a CTA adds up and stores: all, or of a tile that it shares slices."""
+        if self.shares == 1:
+            return self.block_n
+        width, _, most = slices_of(self.block_n, self.shares)
+        return width * most
 
     @property
     def in_tensor_memory(self) -> bool:
@@ -188,9 +191,8 @@ class MatmulConfig:
     def epilogue_bytes(self, out_itemsize: int) -> int:
         """Shared memory of the buffers through which the epilogue stores, and of the sums that a CTA gets from others."""
         if self.shares > 1:
-            columns = self.block_n // self.receivers
-            width = piece_width(columns, out_itemsize)
-            got = self.shares * self.block_m * columns * SUM_BYTES
+            width = piece_width(slices_of(self.block_n, self.shares)[0], out_itemsize)
+            got = self.shares * self.block_m * self.columns_shared * SUM_BYTES
             return got + self.consumers * self.buffers * self.rows_of_warps * width * out_itemsize
         width = piece_width(self.block_n, out_itemsize)
         # Of a width that is a power of two, so is the number of pieces, and no more buffers than `buffers` are needed.
@@ -231,7 +233,7 @@ class MatmulConfig:
     @property
     def _alone(self) -> bool:
         """Nothing but CTAs that share K make up the program."""
-        return self.variant == "cooperative" and self.splits == self.cluster == 1 and _power(self.block_n)
+        return self.variant == "cooperative" and self.splits == self.cluster == 1
 
     def _width_fits(self, least: int) -> bool:
         other = self.block_n % (WIDTH_STEP * self.cluster) == 0 and not self.in_tensor_memory
@@ -267,7 +269,7 @@ class MatmulConfig:
             ("cluster", self.cluster == 1 or (self.cluster in ((2,) if self.in_tensor_memory else CLUSTERS) and pairs),
              f"1, or 2 or 4 in the variant cooperative with tiles of {rows} rows, and 2 on Blackwell"),
             ("shares", self.shares in SHARES and (self.shares == 1 or self._alone),
-             f"1, or one of {SHARES[1:]} in the variant cooperative, with splits=1, cluster=1 and a power of two as block_n"),
+             f"1, or one of {SHARES[1:]} in the variant cooperative with splits=1 and cluster=1"),
             ("programs", self.programs >= 0, "at least 0"),
         ]  # fmt: skip
 
@@ -285,13 +287,18 @@ def piece_width(columns: int, itemsize: int) -> int:
     return next((n for n in (most, most // 2, most * 3 // 4) if columns % n == 0), columns)
 
 
-def receivers_of(columns: int, shares: int) -> int:
-    """Of `shares` CTAs, those that have a slice of the columns of a tile.
+def slices_of(columns: int, shares: int) -> tuple[int, int, int]:
+    """How `shares` CTAs divide the columns of a tile: the columns of a slice, a power of two; the CTAs that have slices; and
+    the most slices of one of them.
 
-    >>> receivers_of(128, 8), receivers_of(64, 16), receivers_of(8, 4)
-    (8, 8, 1)
+    >>> slices_of(128, 8), slices_of(8, 4), slices_of(96, 2), slices_of(80, 4)
+    ((16, 8, 1), (8, 1, 1), (16, 2, 3), (16, 4, 2))
     """
-    return max(1, min(shares, columns // LEAST_SLICE))
+    widths = [n for n in WIDTHS if columns % n == 0 and n * min(shares, columns // LEAST_SLICE) <= columns]
+    even = [n for n in widths if n >= 2 * LEAST_SLICE and columns // n % shares == 0]
+    width = (even or widths)[0]
+    receivers = min(shares, columns // width)
+    return width, receivers, -(-columns // (width * receivers))
 
 
 def buffers_for(asked: int, pieces: int) -> int:

@@ -42,6 +42,8 @@ MOST_SPLITS = 32
 MOST_STAGES = 16
 OTHER_WIDTHS = [n for n in range(48, MOST_WIDTH + 1, WIDTH_STEP) if n not in WIDTHS]
 """Widths of tiles that are no powers of two."""
+SPLIT_WIDTHS = (*WIDTHS, 192, 160, 96, 48)
+"""Widths of tiles of split-K."""
 MOST_ACROSS = 64
 """Maximum columns of tiles for which these are tried."""
 FEW_WAVES = 8
@@ -151,7 +153,9 @@ def _table(problem: Problem, swap: bool) -> Table:
     allowed = np.zeros(MOST_WIDTH + 1, np.bool_)
     allowed[_widths(seen)] = True
     tiles, shares = tiles_of(seen, shapes.traits), shapes.traits.shares
-    most = np.where(shares > 1, 0, np.minimum(MOST_SPLITS, 2 * seen.programs // tiles))
+    # Splits fill the device anyway, so that few widths suffice for them.
+    split = (shares == 1) & np.isin(shapes.traits.block_n, SPLIT_WIDTHS)
+    most = np.where(split, np.minimum(MOST_SPLITS, 2 * seen.programs // tiles), 0)
     # CTAs share tiles where each has some of K, and all of them run at a time.
     useful: Number = (shares == 1) | ((shares * LEAST_BLOCKS <= blocks) & (tiles <= 2 * seen.programs))
     each: Number = (allowed[shapes.traits.block_n] & useful)[:, None] & ((wanted == 1) | (wanted <= most[:, None]))
@@ -204,7 +208,7 @@ def _tiles(machine: Machine, described: bool, slow: bool) -> Iterator[dict[str, 
         yield from ({**tile, "pack": not described} for tile in _in_tensor_memory())
     elif described:
         yield from _described(widths)
-        yield from _shared()
+        yield from _shared(widths)
         if slow:
             for n in widths:
                 for cluster in CLUSTERS:
@@ -252,12 +256,13 @@ def _described(widths: list[int]) -> Iterator[dict[str, Any]]:
         yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
 
 
-def _shared() -> Iterator[dict[str, Any]]:
+def _shared(widths: list[int]) -> Iterator[dict[str, Any]]:
     """Tiles that the CTAs of a cluster share."""
     for shares in SHARES[1:]:
-        for n in WIDTHS:
-            yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1, "shares": shares}
-            if n <= 128:
+        for n in widths:
+            if n <= 256:
+                yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1, "shares": shares}
+            if n <= 192:
                 yield {"variant": "cooperative", "block_m": 128, "block_n": n, "shares": shares}
 
 

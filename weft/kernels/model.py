@@ -79,10 +79,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the model reads of configurations: sizes of a tile, CTAs of a cluster that share b, CTAs that share a tile and those
-    of them that store it, columns of b that a CTA holds, rows that MMAs read per element along K, halves of a multiprocessor
-    that a program occupies, bytes of a stage and of the epilogue (for outputs and for partial results), where accumulators are,
-    and whether epilogues are hidden, operands are packed, and programs steal tiles.
+    """What the model reads of configurations: sizes of a tile, CTAs of a cluster that share b, CTAs that share a tile and the
+    columns of it that one of them stores, columns of b that a CTA holds, rows that MMAs read per element along K, halves of a
+    multiprocessor that a program occupies, bytes of a stage and of the epilogue (for outputs and for partial results), where
+    accumulators are, and whether epilogues are hidden, operands are packed, and programs steal tiles.
 
     `splits` and `stages` are those of the configuration."""
 
@@ -92,7 +92,7 @@ class Traits:
     rows: Number
     cluster: Number
     shares: Number
-    receivers: Number
+    columns_shared: Number
     columns_held: Number
     rows_read: Number
     halves: Number
@@ -116,7 +116,7 @@ class Traits:
             config.rows,
             config.cluster,
             config.shares,
-            config.receivers,
+            config.columns_shared,
             config.columns_held,
             config.rows_read,
             halves_occupied(config),
@@ -236,8 +236,9 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
         loads = _where(traits.packed, loads, np.maximum(loads, copied))
     area = traits.block_m * traits.block_n
     finished = area * seen.finish / LANES
-    stored = (area / rates.stored + _where(split, 0.0, finished)) / traits.receivers
-    got = area / traits.receivers * traits.shares * PARTIAL_BYTES
+    own = traits.block_m * traits.columns_shared
+    stored = own / rates.stored + _where(split, 0.0, finished) * own / area
+    got = own * traits.shares * PARTIAL_BYTES
     exchanged = _where(traits.shares > 1, rates.meeting + got / rates.sent, 0.0)
     moved = float(seen.batch * seen.m * seen.n) * (traits.splits * 8 + seen.out_itemsize)
     read = float(seen.batch * (seen.m + seen.n) * seen.k * size)

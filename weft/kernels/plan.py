@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from weft import language as gl
-from weft.kernels.config import PROMOTED, SUM_BYTES, TRANSPOSABLE, MatmulConfig, buffers_for, piece_width, receivers_of
+from weft.kernels.config import PROMOTED, SUM_BYTES, TRANSPOSABLE, MatmulConfig, buffers_for, piece_width, slices_of
 from weft.kernels.epilogue_plan import Epilogue
 from weft.kernels.schedulers import Schedule
 from weft.language.nvidia.blackwell import TensorMemoryLayout
@@ -127,8 +127,8 @@ class Plan:
     core's accumulator is added to float32 registers; None for never. `packed`: the launch before this one copies operands. In a
     cluster, tiles and blocks of a cover all `cluster` CTAs, which split their rows; a slot has for each half `cluster` blocks
     of b, each of which one CTA multicasts to all. `shares`: CTAs of a cluster that multiply parts of K for the same tile; each
-    has blocks of its own, and the first `receivers` of them a slice of the tile's columns to add up and store. `batched`: there
-    are several products of the same shape.
+    has blocks of its own, and slices of the tile's columns to add up and store. `batched`: there are several products of the
+    same shape.
     """
 
     a: StagedOperand
@@ -176,14 +176,26 @@ class Plan:
 
     @property
     def stored(self) -> int:
-        """Columns that a CTA stores of a tile: those of the output, or a slice of them if CTAs share it; or all of its sums if
-        another kernel adds splits."""
-        return self.columns // self.receivers if self.splits == 1 else self.block_n
+        """Columns of a tile that are stored at a time: those of the output, or a slice of them if CTAs share it; or all of its
+        sums if another kernel adds splits."""
+        if self.shares > 1:
+            return slices_of(self.block_n, self.shares)[0]
+        return self.columns if self.splits == 1 else self.block_n
+
+    @property
+    def slices(self) -> int:
+        """Slices of a tile that CTAs share."""
+        return self.block_n // self.stored
 
     @property
     def receivers(self) -> int:
-        """CTAs that store a slice of a tile."""
-        return receivers_of(self.block_n, self.shares)
+        """CTAs that have slices: the slice number i has the CTA i % receivers."""
+        return slices_of(self.block_n, self.shares)[1]
+
+    @property
+    def turns(self) -> int:
+        """The most slices of a CTA."""
+        return slices_of(self.block_n, self.shares)[2]
 
     @property
     def sums(self) -> Any:
@@ -282,7 +294,8 @@ def make_plan(
 ) -> Plan:  # fmt: skip
     """The plan of a matmul from the forms of operands and output, the epilogue, and the configuration."""
     cluster, shares = config.cluster, config.shares
-    stored = config.block_n // (halves * config.receivers) if config.splits == 1 else config.block_n
+    stored = config.block_n // halves if config.splits == 1 else config.block_n
+    stored = slices_of(stored, shares)[0] if shares > 1 else stored
     output = output_of(out, config.rows_of_warps, stored, config.num_warps, cluster, shares)
     rows = config.rows // config.consumers if cluster > 1 else config.rows
     return Plan(
