@@ -11,6 +11,7 @@ from weft.kernels import MatmulConfig, matmul
 
 CONFIGS = {
     "cooperative": MatmulConfig(variant="cooperative", block_m=128, block_n=96, block_k=64, stages=2, programs=2),
+    "wide": MatmulConfig(variant="cooperative", block_m=128, block_n=288, block_k=32, stages=2, programs=2),
     "tall": MatmulConfig(variant="cooperative", block_m=256, block_n=112, block_k=32, stages=2, programs=2),
     "one consumer": MatmulConfig(variant="cooperative", consumers=1, block_m=64, block_n=160, block_k=32, stages=2),
     "ping-pong": MatmulConfig(variant="ping_pong", block_m=64, block_n=192, block_k=32, stages=2, programs=2),
@@ -33,7 +34,7 @@ def test_types(device, rng, name, dtype):
     multiplied(device, rng, CONFIGS[name], dtype, SIZES[device.name])
 
 
-@pytest.mark.parametrize("width", [96, 112, 160, 176])
+@pytest.mark.parametrize("width", [96, 112, 160])
 @pytest.mark.parametrize(("a_lies", "b_lies"), [("C", "C"), ("F", "F"), ("F", "C")])
 def test_orders_of_operands(device, rng, width, a_lies, b_lies):
     m, n, k = SIZES[device.name]
@@ -42,7 +43,7 @@ def test_orders_of_operands(device, rng, width, a_lies, b_lies):
     check(device.numpy(matmul(a.array, b.array, config=config)), a.values, b.values, config=config)
 
 
-@pytest.mark.parametrize("width", [96, 112, 176])
+@pytest.mark.parametrize("width", [112, 176])
 @pytest.mark.parametrize("lies", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_operands_that_tma_cannot_read(device, rng, width, lies, dtype):

@@ -7,7 +7,7 @@ that fit. There are hundreds of them, so they are columns of numbers until one o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -209,11 +209,7 @@ def _tiles(machine: Machine, described: bool, slow: bool) -> Iterator[dict[str, 
     elif described:
         yield from _described(widths)
         yield from _shared(widths)
-        if slow:
-            for n in widths:
-                for cluster in CLUSTERS:
-                    if n >= 128 and n % (WIDTH_STEP * cluster) == 0:
-                        yield {"variant": "cooperative", "block_m": 128, "block_n": n, "cluster": cluster}
+        yield from _clusters(widths if slow else WIDTHS[:2], CLUSTERS if slow else CLUSTERS[:1])
     else:
         yield from ({**tile, "pack": True} for tile in _described(widths))
         for n in WIDTHS:
@@ -254,6 +250,15 @@ def _described(widths: list[int]) -> Iterator[dict[str, Any]]:
         if 96 <= n <= 192:
             yield {"variant": "cooperative", "block_m": 192, "block_n": n, "consumers": 3}
         yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
+
+
+def _clusters(widths: Sequence[int], clusters: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Tiles whose b the CTAs of a cluster share."""
+    for cluster in clusters:
+        for n in widths:
+            if n >= 128 and n % (WIDTH_STEP * cluster) == 0:
+                yield {"variant": "cooperative", "block_m": 128, "block_n": n, "cluster": cluster}
+                yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1, "cluster": cluster}
 
 
 def _shared(widths: list[int]) -> Iterator[dict[str, Any]]:
