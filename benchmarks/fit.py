@@ -31,7 +31,19 @@ from weft.kernels.model import Problem, cost  # noqa: E402
 from weft.kernels.operands import Matrix  # noqa: E402
 from weft.runtime.arguments import HOST  # noqa: E402
 
-FITTED = ("products", "memory", "cache", "latency", "tile", "stored", "launch", "copied", "sent", "meeting")
+FITTED = (
+    "products",
+    "memory",
+    "cache",
+    "latency",
+    "tile",
+    "stored",
+    "launch",
+    "copied",
+    "sent",
+    "meeting",
+    "unaligned",
+)
 """The rates that are fitted."""
 START = 4000.0
 """The first guess of the cycles of an empty launch, which are fitted too; no choice depends on them."""

@@ -7,7 +7,7 @@ that fit. There are hundreds of them, so they are columns of numbers until one o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -209,7 +209,8 @@ def _tiles(machine: Machine, described: bool, slow: bool) -> Iterator[dict[str, 
     elif described:
         yield from _described(widths)
         yield from _shared(widths)
-        yield from _clusters(widths if slow else WIDTHS[:2], CLUSTERS if slow else CLUSTERS[:1])
+        if slow:
+            yield from _clusters(widths)
     else:
         yield from ({**tile, "pack": True} for tile in _described(widths))
         for n in WIDTHS:
@@ -224,14 +225,16 @@ def _widths(problem: Problem) -> list[int]:
     """Widths of tiles: powers of two, and those of `OTHER_WIDTHS` that are the narrowest for their number of columns of tiles.
 
     A block of b that is contiguous along its columns has a swizzle as wide as the largest power of two that divides it, and
-    a narrow one costs bandwidth. Elements of one byte have no MMAs for half of a width above 256 that is odd in steps."""
+    a narrow one costs bandwidth; above 256 its MMAs are narrow too, as those of elements of one byte are where half of the
+    width is odd in steps."""
     least = WIDTHS[-1] if problem.machine is HOPPER else LEAST_WIDTH
     widths = [n for n in WIDTHS if n == least or n // 2 < problem.n]
     if problem.machine is HOPPER:
         for n in OTHER_WIDTHS:
             across = -(-problem.n // n)
             narrowest = -(-problem.n // across) > n - WIDTH_STEP
-            narrow = (problem.b_rows or (n > WIDTHS[0] and problem.itemsize == 1)) and n % (2 * WIDTH_STEP)
+            odd, wide = n % (2 * WIDTH_STEP) > 0, n > WIDTHS[0]
+            narrow = (odd or wide) if problem.b_rows else odd and wide and problem.itemsize == 1
             if narrowest and across <= MOST_ACROSS and not narrow:
                 widths.append(n)
     return widths
@@ -252,13 +255,12 @@ def _described(widths: list[int]) -> Iterator[dict[str, Any]]:
         yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
 
 
-def _clusters(widths: Sequence[int], clusters: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _clusters(widths: list[int]) -> Iterator[dict[str, Any]]:
     """Tiles whose b the CTAs of a cluster share."""
-    for cluster in clusters:
+    for cluster in CLUSTERS:
         for n in widths:
             if n >= 128 and n % (WIDTH_STEP * cluster) == 0:
                 yield {"variant": "cooperative", "block_m": 128, "block_n": n, "cluster": cluster}
-                yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1, "cluster": cluster}
 
 
 def _shared(widths: list[int]) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,8 @@ from weft.targets import Target
 class Rates:
     """Rates of the cost model, per cycle of a multiprocessor, and latencies in cycles.
 
-    `products`: fp16 multiply-adds. `memory`: bytes from DRAM with all multiprocessors loading. `cache`: bytes from L2.
+    `products`: fp16 multiply-adds. `memory`: bytes from DRAM with all multiprocessors loading. `cache`: bytes from L2;
+    `unaligned`: of rows that TMA reads slowly.
     `shared`: bytes of shared memory read by tensor cores. `latency`: from issuing a TMA load to its arrival; the bytes in
     flight during it bound the load rate. `tile`: fixed cost of a tile that nothing overlaps (fill of the pipeline, drain of
     the last stores). `stored`: elements of a tile that the epilogue stores. `launch`: cost of an additional kernel (split-K
@@ -45,6 +46,7 @@ class Rates:
     uneven: float = 0.0
     sent: float = 24.0
     meeting: int = 1500
+    unaligned: float = 20.4
 
 
 @dataclass(frozen=True, slots=True)

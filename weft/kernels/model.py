@@ -225,12 +225,16 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     resident: Number = np.minimum(_residents(traits.halves, shared_bytes), -(-tiles // seen.programs))
     ctas = traits.cluster * traits.shares
     waves = -(-tiles // (programs_at_a_time(ctas, seen.programs) * ctas * resident))
-    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (False, False)
     # Each CTA of a cluster loads its part of the block of b.
-    rows = _rows_loaded(traits.block_m, seen.m, slow_a) + _rows_loaded(traits.block_n // traits.cluster, seen.n, slow_b)
+    sides = ((traits.block_m, seen.m), (traits.block_n // traits.cluster, seen.n))
+    rows_a, rows_b = (_rows_loaded(block, extent) for block, extent in sides)
     flying: Number = np.minimum(traits.block_m, seen.m) + np.minimum(traits.columns_held, seen.n)
     rate: Number = np.minimum(rates.cache, resident * traits.stages * flying * traits.block_k * size / rates.latency)
-    loads: Number = rows * size / rate
+    loads: Number = (rows_a + rows_b) * size / rate
+    if seen.described and (seen.slow_a or seen.slow_b):
+        # L2 takes long for such rows, of all multiprocessors together.
+        slow: Number = rows_a * seen.slow_a + rows_b * seen.slow_b
+        loads = np.maximum(loads, slow * size / rates.unaligned * np.minimum(tiles, seen.programs) / seen.programs)
     if not seen.described:
         copied = (traits.block_m + traits.columns_held) * rates.copied * size / seen.unit
         loads = _where(traits.packed, loads, np.maximum(loads, copied))
@@ -266,8 +270,8 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     )
 
 
-def _rows_loaded(block: Number, extent: int, slow: bool) -> Number:
+def _rows_loaded(block: Number, extent: int) -> Number:
     """Rows of a block in units of what TMA needs for a row. Rows out of bounds are not read, but filling them takes longer than
     reading would (seen on an H200, with 3 and 24 rows of 64)."""
     inside = np.minimum(block, extent)
-    return inside * (1 + slow) + OUTSIDE * (block - inside)
+    return inside + OUTSIDE * (block - inside)
