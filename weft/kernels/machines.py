@@ -45,8 +45,8 @@ class Rates:
     copied: float = 0.17
     uneven: float = 0.0
     sent: float = 24.0
-    meeting: int = 1500
-    unaligned: float = 20.4
+    meeting: int = 3500
+    unaligned: float = 22.0
 
 
 @dataclass(frozen=True, slots=True)
