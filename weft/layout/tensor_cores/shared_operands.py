@@ -129,8 +129,9 @@ def plan_operand(
         if has < swizzle_alignment(swizzle):
             needed = needed or swizzle_alignment(swizzle)
             continue
-        # Hardware counts spans from where an instruction begins, so that it cannot begin within one.
-        if transposed and any(at * bits // 8 % (swizzle or GRANULE) for at in blocks.starts):
+        # Hardware counts spans from where an instruction begins, so that one that begins within a span cannot leave it.
+        span = (swizzle or GRANULE) * 8 // bits
+        if transposed and any(at % span and at % span + blocks.size > span for at in blocks.starts):
             continue
         leading, stride = strides[::-1] if transposed and not swizzle else strides
         plain_k, plain_outer = ([swizzled(v, swizzle) for v in columns] for columns in (along_k, along_outer))
