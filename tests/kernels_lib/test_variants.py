@@ -35,7 +35,9 @@ TILES = {
     "cooperative, two blocks of one consumer": MatmulConfig(
         consumers=1, block_m=64, block_n=32, block_k=32, stages=2, programs=3, cluster=2
     ),
-    "cooperative, three consumers": MatmulConfig(block_m=192, consumers=3, block_n=48, block_k=32, stages=3, programs=2),
+    "cooperative, three consumers": MatmulConfig(
+        block_m=192, consumers=3, block_n=48, block_k=32, stages=3, programs=2
+    ),
     "cooperative, four blocks": MatmulConfig(block_m=128, block_n=64, block_k=32, stages=2, programs=1, cluster=4),
     "ping_pong": MatmulConfig(variant="ping_pong", block_m=64, block_n=64, block_k=32, stages=4, programs=2),
     "ping_pong, tall": MatmulConfig(variant="ping_pong", block_m=128, block_n=64, block_k=64, stages=3, programs=1),
