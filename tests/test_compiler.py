@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import pytest
 
 import weft
+from weft import compiler, cuda
 from weft import language as gl
 from weft.errors import UserError
 from weft.language.nvidia.ampere import async_copy
@@ -47,3 +50,22 @@ def test_conversions_that_a_target_lacks_are_refused_before_the_launch():
     with weft.simulate(target="sm_80"), pytest.raises(UserError) as caught:
         halved[1](x, out, LINE)
     assert caught.value.code == "cuda-float8" and not out.any()
+
+
+@weft.jit
+def raised(x, out, by: gl.constexpr, layout: gl.constexpr):
+    i = gl.arange(0, 128, layout)
+    gl.store(out + i, gl.load(x + i) + by)
+
+
+def test_few_kernels_hold_lowered_ir(monkeypatch):
+    """Of a process with thousands of kernels the last ones do; of others it is the same when somebody asks."""
+    monkeypatch.setattr(compiler, "KEPT", 2)
+    monkeypatch.setattr(compiler, "_lowered", deque())
+    x, out = np.ones(128, np.float32), np.zeros(128, np.float32)
+    made = [raised[1](x, out, by, LINE) for by in (101, 102, 103, 104)]
+    assert ["lowered" in vars(each.front) for each in made] == [False, False, True, True]
+    text = made[0].asm["cuda"]
+    assert made[0].front.lowered is not made[1].front.lowered
+    assert cuda.emit(made[0].front.lowered, made[0].front.target) == text
+    assert ["lowered" in vars(each.front) for each in made] == [True, True, False, False]

@@ -2,20 +2,23 @@
 
     source --lang--> IR --tile_pipeline--> tile IR --lower_pipeline--> lowered IR --cuda--> CUDA text --NVRTC--> cubin
 
-Every stage is computed on first use and then kept: a simulated launch stops at tile IR, and a kernel found in the disk cache
-starts at the cubin. Packages are imported on first use too: a launch on a GPU loads no simulator, and a kernel from the disk
-cache loads neither the reader nor the passes. `load_module` comes before such an import because it defers Ctrl-C.
+Every stage is computed on first use and then kept (lowered IR by the last kernels alone): a simulated launch stops at
+tile IR, and a kernel found in the disk cache starts at the cubin. Packages are imported on first use too: a launch on a
+GPU loads no simulator, and a kernel from the disk cache loads neither the reader nor the passes. `load_module` comes
+before such an import because it defers Ctrl-C.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 from weft import simulation, targets
 from weft.errors import Loc, PerformanceWarning, Row, fail
@@ -57,8 +60,22 @@ NVRTC = "NVRTC"
 """Name of the one stage that weft does not implement itself."""
 SLOW_S = 20.0
 """A compilation warns when NVRTC takes longer than this, in seconds. A matmul kernel takes 0.2 to 0.45 s (CUDA 13.0)."""
+KEPT = 64
+"""Kernels whose lowered IR stays in memory: the last ones. It is the largest of a kernel's stages, and is made again from tile
+IR when somebody asks for it."""
 PAGE = 4096
 """The simulator keeps an address modulo this: enough bits to know its alignment."""
+
+
+_lowered: deque[ref[Stages]] = deque()
+
+
+def _keep_lowered(stages: Stages) -> None:
+    """Remember that a kernel holds lowered IR; the kernel that has done so for longest lets go of its own."""
+    _lowered.append(ref(stages))
+    oldest = _lowered.popleft()() if len(_lowered) > KEPT else None
+    if oldest is not None:
+        vars(oldest).pop("lowered", None)
 
 
 class Stages:
@@ -130,7 +147,9 @@ class Stages:
         options = self.request.options
         tile = self.tile.with_attrs(maxnreg=options.maxnreg, debug=options.debug)
         with self._timed("lowering"):
-            return lower_pipeline(tile, self.target)
+            made = lower_pipeline(tile, self.target)
+        _keep_lowered(self)
+        return made
 
     @lazy
     def cuda(self) -> str:
