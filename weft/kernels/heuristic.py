@@ -48,7 +48,7 @@ MOST_ACROSS = 64
 """Maximum columns of tiles for which these are tried."""
 FEW_WAVES = 8
 """Waves of tiles of 128 x 128 above which both roles of the operands are equally good."""
-HIDDEN_K = 8191
+HIDDEN_K = 8064
 """With an epilogue that takes time, a longer K is looked up as this one: there ping-pong, which hides it, is as fast as other
 variants without an epilogue (K = 8192, 16384 on an H200, benchmarks/results/nvidia-h200/matmul-bf16.md)."""
 LEAST_BLOCKS = 4
