@@ -77,7 +77,7 @@ def cross_entropy(
         smooth != 0, scaled, source.cols % plan.part != 0, fits, plan,
     )  # fmt: skip
     # With gradients a block alone has more addresses to keep, and a cluster with smoothing more sums.
-    most = BACKWARD_REGISTERS if target is not None and (smooth or plan.blocks == 1) else FORWARD_REGISTERS
+    most = BACKWARD_REGISTERS if target is not None and (smooth or plan.blocks == 1) else plan.registers
     options: dict[str, Any] = {**plan.options, "maxnreg": most}
     programs = groups_of(plan, source.rows)
     if ahead or config.programs:
