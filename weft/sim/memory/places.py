@@ -97,7 +97,7 @@ def _compact(granules: Array) -> slice | Array:
     return slice(first, last) if last - first == granules.size else granules
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def tile_place(
     layout: SharedLayout | TensorLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: tuple[int, ...],
     base: int, itemsize: int, granule: int, threads: LinearLayout | int, warps: int, reading: bool, rank: int = 0,
@@ -194,7 +194,7 @@ def type_of(value: Value | None) -> SharedType | TensorType:
     return value.type
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def stage_of(type: SharedType | TensorType) -> int:
     """Bytes from one tile of an allocation to the next."""
     if isinstance(type, TensorType):
