@@ -34,19 +34,22 @@ def close(found: np.ndarray, x: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_schedules(rng, seed):
-    """With every hazard checked, in random orders of programs, of which as few as one is resident."""
+def test_schedules(rng, monkeypatch, seed):
+    """With every hazard checked, in random orders of programs: of programs with several tiles each, and of programs with one
+    tile each, of which as few as one is resident."""
     x, f = integers(rng, (2, 9001)), rng.normal(size=17_000).astype(np.float32)
+    if seed % 2:
+        monkeypatch.setattr(host, "multiprocessors_of", lambda *_: 1)
     with weft.simulate(seed=seed, max_resident=None if seed % 2 else 1 + seed):
         assert np.array_equal(cumsum(x), np.cumsum(x, -1, dtype=np.int32))
         close(cumsum(f), f)
 
 
 @pytest.mark.parametrize("order", ["grid", "reverse"])
-def test_no_program_waits_for_one_that_has_not_started(rng, order):
+def test_no_program_with_one_tile_waits_for_one_that_has_not_started(rng, order):
     x, out, words = integers(rng, 5000), np.zeros(5000, np.int32), np.zeros(11, np.int64)
     with weft.simulate(order=order, max_resident=2):
-        compiled = host.device.scan[4](out, x, words, 5000, 10, 10, 0, 0, 1, 4, 2, False, block=128)
+        compiled = host.device.scan[10](out, x, words, 5000, 10, 10, 0, 0, 1, 4, 2, False, block=128)
     assert np.array_equal(out, np.cumsum(x, dtype=np.int32)) and compiled.report.advice == []
 
 

@@ -15,11 +15,11 @@ from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
 
 DTYPES = ("float32", "int32")
-SIZES: tuple[tuple[int, int], ...] = ((8, 16), (4, 8), (1, 4))
+SIZES: tuple[tuple[int, int], ...] = ((8, 8), (4, 8), (1, 4))
 """Sizes of a tile, the largest first: groups of 128 elements of each warp, and warps."""
 TILES = 1024
 """As many tiles of a size are enough to keep a GPU busy; with fewer, a smaller size is taken."""
-LOOK = 4
+LOOK = 1
 """A program looks back at this many times 32 tiles at a time."""
 RESIDENT = 16
 """Warps of a multiprocessor, with 128 registers a thread."""
@@ -95,10 +95,13 @@ def _launch(x: Any, out: Any, source: Lines, target: Lines, stream: Any) -> None
     device.clear[-(-count // CLEARED)](words, count, CLEARED, stream=stream)
     # The pitch of a single row is never used; 0 keeps accesses wide.
     pitches = (target.pitch, source.pitch) if source.rows > 1 else (0, 0)
-    programs = multiprocessors_of(source.device, machine_of(target_of(source.device))) * RESIDENT // warps
-    sizes = (source.length, tiles, count - 1, *pitches)
-    device.scan[min(programs, count - 1)](
-        out, x, words, *sizes, groups, warps, LOOK, source.rows > 1, block=32 * warps, maxnreg=128, stream=stream
+    resident = multiprocessors_of(source.device, machine_of(target_of(source.device))) * RESIDENT // warps
+    programs = min(resident, count - 1)
+    given = (out, x, words, source.length, tiles, count - 1, *pitches, groups, warps, LOOK, source.rows > 1)
+    # Programs with one tile each wait only for programs that have started.
+    together = programs < count - 1
+    device.scan[programs](
+        *given, block=32 * warps, maxnreg=128, launch_cooperative_grid=together, stream=stream
     )  # fmt: skip
     used_on(words, stream)
 

@@ -6,14 +6,21 @@ nearest one that has published the prefix sum to its end. Then it publishes its 
 each element is read once and written once.
 
 Programs are persistent: while one looks back for a tile, it has published the sum of its next one, and the loads of the one
-after that are in flight. A first form of this kernel reached 0.80 of a copy's rate on an H200 (2^28 float32), programs of one
-tile each 0.71, and CUB 0.73. Without the look-back both forms reach 0.97. More tiles in flight (a ring of copies to shared
-memory) made it slower, as a program then looks back further; so did polls of more tiles at once in programs of one tile.
+after that are in flight. This reaches 0.88 of a copy's rate on an H200 (2^28 float32), and CUB 0.73. What was measured besides:
+
+- Without the look-back, 0.97. What costs is its traffic: a poll of 128 words takes 1.5 to 2.5 us, as all multiprocessors read
+  the same few lines of L2, and the stores of those who publish queue behind them. So a program looks back late, when it has
+  published its next tile and almost all that it needs is there, and at 32 words at a time (128: 0.83).
+- A warp of its own that looks back at once, so that the others need not wait: 0.61 with tiles copied by cp.async, 0.69 by TMA.
+  It finds less, and polls more.
+- Every n-th tile for each of n programs. With tickets from a counter, of which a program holds three, 0.80, and 0.42 with the
+  warp of its own: a program that catches up while others wait takes tickets that follow one another, and then everybody waits
+  for its tiles, one after the other. So programs with several tiles have to run at the same time (`launch_cooperative_grid`).
 
 What a tile publishes is one 64-bit word, state and value together: a relaxed access moves it as a whole, and nothing else needs
-to be ordered. The number of a tile is a ticket from an atomic counter, so that all tiles before it belong to programs that have
-started. The order of additions depends on how far a program has to look back: sums of integers are exact, but sums of floats
-are not repeatable to the bit.
+to be ordered. The number of a program is a ticket from an atomic counter, so that programs of one tile each wait only for
+programs that have started. The order of additions depends on how far a program has to look back: sums of integers are exact,
+but sums of floats are not repeatable to the bit.
 """
 
 from __future__ import annotations
@@ -40,7 +47,7 @@ def layout(groups: int, warps: int) -> gl.DistributedLinearLayout:
 
 @jit
 def clear(words, count, BLOCK: gl.constexpr):
-    """Set the words of a scan to 0: no ticket is taken, and no tile has published anything."""
+    """Set the words of a scan to 0: no program has a number, and no tile has published anything."""
     at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, gl.BlockedLayout([1], [LANES], [gl.num_warps()], [0]))
     gl.store(words + at, 0, mask=at < count)
 
@@ -87,23 +94,23 @@ def looked_back(words, tile, kind: gl.constexpr, LOOK: gl.constexpr):
 
 
 @jit
-def place(pointer, ticket, tiles, length, pitch, TILE: gl.constexpr, MANY: gl.constexpr):
-    """Where the tile of a ticket is in one row, or in `MANY` of them: its address, the elements from there to the end of the
+def place(pointer, number, tiles, length, pitch, TILE: gl.constexpr, MANY: gl.constexpr):
+    """Where tile `number` of all is in one row, or in `MANY` of them: its address, the elements from there to the end of the
     row, and its number in the row."""
-    tile = ticket
+    tile = number
     if MANY:
-        pointer += (ticket // tiles).to(gl.int64) * pitch
-        tile = ticket % tiles
+        pointer += (number // tiles).to(gl.int64) * pitch
+        tile = number % tiles
     first = tile.to(gl.int64) * TILE
     return pointer + first, length - first, tile
 
 
 @jit
-def loaded(src, ticket, total, tiles, length, pitch, spread: gl.constexpr, TILE: gl.constexpr, MANY: gl.constexpr):
-    """The tile of a ticket; elements beyond the end of the row are 0, and so are all of a tile that there is not."""
-    source, left, _ = place(src, ticket, tiles, length, pitch, TILE, MANY)
+def loaded(src, number, total, tiles, length, pitch, spread: gl.constexpr, TILE: gl.constexpr, MANY: gl.constexpr):
+    """Tile `number` of all; elements beyond the end of the row are 0, and so are all of a tile that there is not."""
+    source, left, _ = place(src, number, tiles, length, pitch, TILE, MANY)
     if MANY:
-        left = gl.where(ticket < total, left, 0)
+        left = gl.where(number < total, left, 0)
     at = gl.arange(0, TILE, spread)
     if left >= TILE:
         x = gl.load(source + at)
@@ -138,31 +145,27 @@ def scan(
     """Prefix sums along rows of `length` elements, `tiles` tiles each and `total` in all; a row begins a pitch after the one
     before it.
 
-    `words` are 0: the first counts tickets, and each of the others is what one tile publishes."""
+    `words` are 0: the first counts programs, and each of the others is what one tile publishes."""
     kind: gl.constexpr = src.dtype.element_ty
     TILE: gl.constexpr = QUAD * LANES * GROUPS * WARPS
     spread: gl.constexpr = layout(GROUPS, WARPS)
     SHARED: gl.constexpr = gl.AddressSpace.SHARED
     lane, warp = gl.lane_id(), gl.warp_id()
-    tickets = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(2), address_space=SHARED)
+    number = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(1), address_space=SHARED)
     sums = gl.LayoutTensor.stack_allocation(kind, gl.Layout.row_major(WARPS), address_space=SHARED)
     starts = gl.LayoutTensor.stack_allocation(kind, gl.Layout.row_major(WARPS), address_space=SHARED)
     if gl.thread_idx.x == 0:
-        # One after the other: a program takes its tiles in the order of their numbers, so that it waits for none of its own.
-        tickets[0] = gl.atomic_add(words, 1, sem="relaxed").to(gl.int32)
-        tickets[1] = gl.atomic_add(words, 1, sem="relaxed").to(gl.int32)
+        number[0] = gl.atomic_add(words, 1, sem="relaxed").to(gl.int32)
     gl.barrier()
     # The tile that is stored next (none yet), the one that is summed next, and the one that is loaded next.
     current = gl.to_tensor(-1)
-    coming, ahead = gl.uniform(tickets[0]), gl.uniform(tickets[1])
-    gl.barrier()
+    coming, step = gl.uniform(number[0]), gl.num_programs(0)
     y = loaded(src, coming, total, tiles, length, src_pitch, spread, TILE, MANY)
     x = gl.from_fragment(gl.fragment(y), [TILE], spread)
     upto_x, sum_x = gl.to_tensor(0).to(kind), gl.to_tensor(0).to(kind)
     at = gl.arange(0, TILE, spread)
     going = coming < total
     while going:
-        later = loaded(src, ahead, total, tiles, length, src_pitch, spread, TILE, MANY)
         held = gl.fragment(y)
         scanned(held, sums, kind, GROUPS)
         gl.barrier()
@@ -170,11 +173,8 @@ def scan(
         if warp == 0:
             upto = gl.warp_prefix_sum(gl.where(lane < WARPS, sums[lane % WARPS][0], 0))
             whole = gl.shuffle_idx(upto, LANES - 1)
-            ticket = gl.to_tensor(0)
-            if lane == 0:
-                ticket = gl.atomic_add(words, 1, sem="relaxed").to(gl.int32)
-                if coming < total:
-                    gl.store(words + 1 + coming, word(whole, PART), sem="relaxed")
+            if lane == 0 and coming < total:
+                gl.store(words + 1 + coming, word(whole, PART), sem="relaxed")
             if current >= 0:
                 own = words + 1 + current
                 tile = current % tiles if MANY else current
@@ -184,8 +184,8 @@ def scan(
                 start = before + gl.where(lane > 0, gl.shuffle_up(upto_x, 1), 0)
                 if lane < WARPS:
                     starts[lane] = start
-            if lane == 0:
-                tickets[0] = ticket
+        # Behind the look-back in the text: the first warp's loads of words do not queue behind these.
+        later = loaded(src, coming + step, total, tiles, length, src_pitch, spread, TILE, MANY)
         gl.barrier()
         if current >= 0:
             target, left, _ = place(dst, current, tiles, length, dst_pitch, TILE, MANY)
@@ -200,5 +200,5 @@ def scan(
                 gl.store(target + at, out, mask=at < left.to(gl.int32))
         x, y = gl.from_fragment(held, [TILE], spread), later
         upto_x, sum_x = upto, whole
-        current, coming, ahead = coming, ahead, gl.uniform(tickets[0])
+        current, coming = coming, coming + step
         going = current < total
