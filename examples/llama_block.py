@@ -42,7 +42,7 @@ class Sizes:
 
 
 REAL = Sizes(batch=2, length=2048, heads=32, group=4, head=128, hidden=14_336)
-TOY = Sizes(batch=1, length=24, heads=2, group=2, head=64, hidden=192)
+TOY = Sizes(batch=1, length=20, heads=2, group=2, head=64, hidden=64)
 TOLERANCE = 0.02
 """The relative difference of two losses in bfloat16, whose roundings have 8 bits."""
 

@@ -43,7 +43,7 @@ def check(out, lse, s, v, v_scale=1.0):
     np.testing.assert_allclose(lse, (np.log(total) + top)[..., 0], atol=2e-3)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=MATRIX), True])
 @pytest.mark.parametrize(
     ("size", "v_size"),
     [
@@ -59,7 +59,7 @@ def test_without_scales(device, rng, size, v_size, causal):
     check(device.numpy(out), device.numpy(lse), s, v)
 
 
-@pytest.mark.parametrize("kind", ["numbers", "tensors", "heads", "blocks"])
+@pytest.mark.parametrize("kind", [*(pytest.param(x, marks=MATRIX) for x in ("numbers", "tensors", "heads")), "blocks"])
 def test_scales(device, rng, kind):
     q, k, v = arrays(rng, 140)
     shapes = {"numbers": [()] * 3, "tensors": [(1,)] * 3, "heads": [(2, 4), (2, 2), (2, 2)]}
