@@ -156,7 +156,10 @@ def test_outputs(device, rng, lies, name, splits, out):
 
 
 @pytest.mark.parametrize("sizes", [(129, 65, 33), (63, 33, 65), (300, 7, 31), (1, 129, 17)])
-@pytest.mark.parametrize("name", [name for name in TILES if "cooperative" in name or "ping" in name])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=MATRIX if "," in n else ()) for n in TILES if n.startswith(("cooperative", "ping"))],
+)
 def test_odd_sizes(device, rng, name, sizes):
     config = TILES[name]
     multiplied(device, rng, replace(config, pack=config.cluster > 1), sizes=sizes)
