@@ -27,11 +27,6 @@ QUERIES = 16
 """The most queries of a sequence."""
 NARROW = "float8_e4m3fn"
 """The 8-bit type of a cache."""
-SHORT = 4
-"""Short runs of blocks for each program; one where its partial results have more than `HELD` elements."""
-LONG = 16
-"""Sixteenths of all blocks that are in long runs."""
-HELD = 4096
 _READY = 1024
 """The table of prepared calls is cleared at this size."""
 _known: dict[tuple[Any, ...], Decode] = {}
@@ -43,8 +38,6 @@ class Decode:
 
     plan: DecodePlan
     programs: int
-    short: int
-    members: int
     units: int
     shape: tuple[int, int, int, int]
     dtype: str
@@ -82,10 +75,9 @@ class Decode:
         return (k, v) if self.plan.gathered or self.plan.narrow else (self.k.of(k), self.v.of(v))
 
     def work(self, like: Any, stream: Any) -> tuple[Any, Any]:
-        """Memory for partial results, and the counters of tickets and tiles."""
-        size = 2 * self.programs * (1 + self.short) * self.plan.shares * self.plan.used * (self.plan.v_size + 1)
-        counters = self.members + self.units * self.plan.shares
-        return empty_like(like, (size,), "float32"), zeros_kept(like, counters, stream)
+        """Memory for partial results, and the counters of tiles."""
+        size = 2 * self.programs * self.plan.shares * self.plan.used * (self.plan.v_size + 1)
+        return empty_like(like, (size,), "float32"), zeros_kept(like, self.units * self.plan.shares, stream)
 
 
 def decode_attention(
@@ -263,17 +255,17 @@ def _prepare(
             raise fail(errors.TARGET, target=machine.name)
     tiles = -(-members // plan.tile_heads)
     units = batch * kv_heads * tiles
-    programs, short = 0, SHORT if plan.used * v_size <= HELD else 1
+    programs = 0
     if not nothing:
         most = multiprocessors_of(query.device, machine_of(target_of(query.device)))
         programs = tiles * max(1, min(most // tiles, batch * kv_heads * -(-keys // plan.block_n)))
     by_thread = plan.gathered or narrow
     return Decode(
-        plan, programs, short, tiles, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
+        plan, programs, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
         grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), _cached(value, plan),
         (key.strides[:3], value.strides[:3]) if by_thread else (None, None), grouped(target, kv_heads, plan.o_box, plan),
         (
-            v_scale, *_factors(options, size, k_scale), batch, kv_heads, members, queries, keys, width, extent, short, LONG,
+            v_scale, *_factors(options, size, k_scale), batch, kv_heads, members, queries, keys, width, extent,
             left or 0,
         ),
     )  # fmt: skip

@@ -27,7 +27,7 @@ from weft.kernels.device.attend import (
 )
 from weft.kernels.device.attend_parts import Problem, Tile, published
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
-from weft.kernels.device.decode_schedule import LANES, Cache, Runs, Walk, share_of
+from weft.kernels.device.decode_schedule import LANES, Cache, Runs, share_of, walk_of
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier, tma, warpgroup_mma_wait
 
 Pointer: TypeAlias = "gl.tensor | None"
@@ -40,55 +40,49 @@ Steps: TypeAlias = "tuple[int, int, int] | None"
 
 
 @jit
-def produce(buffers, q, k, v, k_steps, v_steps, tickets, cache, problem):
+def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
     """Publish the parts of the program, and load the queries of each and the blocks of keys and values that it visits."""
     plan: gl.constexpr = buffers.plan
     n, index = 0, 0
     runs = Runs.make(cache, problem)
-    walk = Walk(0, 0, 0, 0, 0).through(runs.team(), runs, cache, problem)
-    going = True
-    while going:
-        while walk.at < walk.stop:
-            tile, share, walk = walk.part(runs, cache, problem)
+    walk = walk_of(runs, cache, problem)
+    while walk.at < walk.stop:
+        tile, share, walk = walk.part(runs, cache, problem)
+        if plan.narrow:
+            keys = fetch(k, k_steps, tile, tile.end - 1, cache, plan.size)
+            values = fetch(v, v_steps, tile, tile.end - 1, cache, plan.v_size)
+        elif plan.gathered:
+            pages = pages_of(cache, tile, tile.end - 1)
+        else:
+            entries = gl.zeros([LANES], gl.int32, gl.BlockedLayout([1], [LANES], [1], [0]))
+        for i in range(tile.end - tile.first):
+            slot, phase, block = n % plan.stages, (n // plan.stages & 1) ^ 1, tile.end - 1 - i
+            bars = buffers.k_ready.index(slot), buffers.k_free.index(slot)
             if plan.narrow:
-                keys = fetch(k, k_steps, tile, tile.end - 1, cache, plan.size)
-                values = fetch(v, v_steps, tile, tile.end - 1, cache, plan.v_size)
+                put(keys, bars, phase, buffers.k.index(slot), plan)
+                keys = fetch(k, k_steps, tile, block - 1, cache, plan.size)
             elif plan.gathered:
-                pages = pages_of(cache, tile, tile.end - 1)
+                # Those of the next block are on their way while this one waits for its slot.
+                here, pages = pages, pages_of(cache, tile, block - 1)
+                gather(k, k_steps, bars, phase, buffers.k.index(slot), tile, block, here, plan)
             else:
-                entries = gl.zeros([LANES], gl.int32, gl.BlockedLayout([1], [LANES], [1], [0]))
-            for i in range(tile.end - tile.first):
-                slot, phase, block = n % plan.stages, (n // plan.stages & 1) ^ 1, tile.end - 1 - i
-                bars = buffers.k_ready.index(slot), buffers.k_free.index(slot)
+                if plan.page > 0 and i % (LANES // plan.pieces) == 0:
+                    entries = cache.entries(tile, block)
+                load_block(k, bars, phase, buffers.k.index(slot), tile, block, i, entries, plan)
+            if i == 0:
+                # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
+                load_queries(buffers, q, index, tile, problem, share)
+            if not plan.latent:
+                bars = buffers.v_ready.index(slot), buffers.v_free.index(slot)
                 if plan.narrow:
-                    put(keys, bars, phase, buffers.k.index(slot), plan)
-                    keys = fetch(k, k_steps, tile, block - 1, cache, plan.size)
+                    put(values, bars, phase, buffers.v.index(slot), plan)
+                    values = fetch(v, v_steps, tile, block - 1, cache, plan.v_size)
                 elif plan.gathered:
-                    # Those of the next block are on their way while this one waits for its slot.
-                    here, pages = pages, pages_of(cache, tile, block - 1)
-                    gather(k, k_steps, bars, phase, buffers.k.index(slot), tile, block, here, plan)
+                    gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
                 else:
-                    if plan.page > 0 and i % (LANES // plan.pieces) == 0:
-                        entries = cache.entries(tile, block)
-                    load_block(k, bars, phase, buffers.k.index(slot), tile, block, i, entries, plan)
-                if i == 0:
-                    # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
-                    load_queries(buffers, q, index, tile, problem, share)
-                if not plan.latent:
-                    bars = buffers.v_ready.index(slot), buffers.v_free.index(slot)
-                    if plan.narrow:
-                        put(values, bars, phase, buffers.v.index(slot), plan)
-                        values = fetch(v, v_steps, tile, block - 1, cache, plan.v_size)
-                    elif plan.gathered:
-                        gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
-                    else:
-                        load_block(v, bars, phase, buffers.v.index(slot), tile, block, i, entries, plan)
-                n += 1
-            index += 1
-        run = runs.next(tickets)
-        going = run < runs.count()
-        if going:
-            walk = walk.through(run, runs, cache, problem)
+                    load_block(v, bars, phase, buffers.v.index(slot), tile, block, i, entries, plan)
+            n += 1
+        index += 1
     wait_for_queries(buffers, index)
     Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0).publish(buffers.tiles.index(index % plan.q_stages))
     mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
@@ -388,7 +382,7 @@ def store_tile(which: gl.constexpr, buffers, out, memory, tile, problem):
 
 
 SIZES = [
-    "k_steps", "v_steps", "batch", "kv_heads", "members", "queries", "keys", "width", "pages", "short", "long", "left",
+    "k_steps", "v_steps", "batch", "kv_heads", "members", "queries", "keys", "width", "pages", "left",
     "v_scale", "scale", "inner",
 ]  # fmt: skip
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
@@ -399,23 +393,22 @@ def decode(
     q: tma.tensor_descriptor, k: Source, v: Source, out: tma.tensor_descriptor, lse: Pointer, k_steps: Steps, v_steps: Steps,
     lengths: Pointer, table: Pointer, partials: gl.tensor, counters: gl.tensor, sinks: Pointer,
     k_scales: Pointer, v_scales: Pointer, v_scale: float, scale: float, inner: float,
-    batch: int, kv_heads: int, members: int, queries: int, keys: int, width: int, pages: int, short: int, long: int,
+    batch: int, kv_heads: int, members: int, queries: int, keys: int, width: int, pages: int,
     left: int,
     plan: gl.constexpr[DecodePlan],
 ) -> None:  # fmt: skip
-    """Decode attention; see the module. `counters`, of tickets and of each tile, are zero, and are so afterwards."""
+    """Decode attention; see the module. `counters` of tiles are zero, and are so afterwards."""
     buffers = Buffers.make(plan)
     problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, inner, None, sinks, (), (), (), plan)
-    cache = Cache(lengths, table, width, pages, short, long, plan)
-    # Of each member of a team the places of partial results; counters of tickets come first.
-    tiles = gl.cdiv(members, plan.tile_heads)
-    slots = 2 * (1 + short) * (gl.num_programs(0) // tiles)
+    cache = Cache(lengths, table, width, pages, plan)
+    # The places of partial results of each member of a team.
+    slots = 2 * (gl.num_programs(0) // gl.cdiv(members, plan.tile_heads))
     roles = [
         (
             consume,
-            (buffers, out, lse, partials, slots, counters + tiles, (k_scales, v_scales, v_scale), problem, scoring),
+            (buffers, out, lse, partials, slots, counters, (k_scales, v_scales, v_scale), problem, scoring),
         ),
-        (produce, (buffers, q, k, v, k_steps, v_steps, counters, cache, problem)),
+        (produce, (buffers, q, k, v, k_steps, v_steps, cache, problem)),
     ]
     gl.warp_specialize(roles, plan.warps, plan.registers)

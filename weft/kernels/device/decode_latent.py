@@ -194,16 +194,15 @@ UNKNOWN = [name for name in SIZES if name not in ("v_steps", "left", "v_scale", 
 def decode_latent(
     q: tma.tensor_descriptor, k: Source, out: tma.tensor_descriptor, lse: Pointer, k_steps: Steps, lengths: Pointer,
     table: Pointer, partials: gl.tensor, counters: gl.tensor, scale: float, batch: int, kv_heads: int, members: int,
-    queries: int, keys: int, width: int, pages: int, short: int, long: int, plan: gl.constexpr[LatentPlan],
+    queries: int, keys: int, width: int, pages: int, plan: gl.constexpr[LatentPlan],
 ) -> None:  # fmt: skip
     """Decode attention with a latent cache; see the module, and `decode`."""
     buffers = LatentBuffers.make(plan)
     problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, 0.0, None, None, (), (), (), plan)
-    cache = Cache(lengths, table, width, pages, short, long, plan)
-    tiles = gl.cdiv(members, plan.tile_heads)
-    slots = 2 * (1 + short) * (gl.num_programs(0) // tiles)
-    given = buffers, out, lse, partials, slots, counters + tiles, problem, scoring
+    cache = Cache(lengths, table, width, pages, plan)
+    slots = 2 * (gl.num_programs(0) // gl.cdiv(members, plan.tile_heads))
+    given = buffers, out, lse, partials, slots, counters, problem, scoring
     roles = [(consume_latent, (which, *given)) for which in range(plan.consumers)]
-    roles = [*roles, (produce, (buffers, q, k, None, k_steps, None, counters, cache, problem))]
+    roles = [*roles, (produce, (buffers, q, k, None, k_steps, None, cache, problem))]
     gl.warp_specialize(roles, plan.warps, plan.registers)

@@ -1,8 +1,7 @@
 """The schedule of decode attention: which blocks of keys a program visits.
 
-The blocks of all tiles stand in one row: sequence after sequence, of each one tile after tile. The row is cut into runs. The
-first ones, one for each program, are long, and together most of the row; the others are short, and programs take them by
-tickets when they are through. So programs that load more slowly have less to do, and all end at about the same time.
+The blocks of all tiles stand in one row: sequence after sequence, of each one tile after tile. Each program has a run of them,
+all of one length.
 
 Where the queries of a head of keys are more than the rows of a tile, neighbouring programs have the same runs, each with some
 of the queries: what one of them reads from memory the others find in L2.
@@ -19,21 +18,17 @@ from weft.kernels.device.attend_parts import FIELDS, NUMBERS, Tile
 CHUNK = 128
 """Lengths that a producer reads at a time."""
 LANES = 32
-LEAST = 2
-"""The least number of blocks in a short run."""
 
 
 @gl.aggregate
 class Cache:
     """The lengths of sequences, None where all are as long as the cache; of a paged cache the table of its pages, with `width`
-    entries for each sequence, and the number of pages. There are at most `short` short runs for each program."""
+    entries for each sequence, and the number of pages."""
 
     lengths: gl.tensor | None
     table: gl.tensor | None
     width: gl.tensor
     pages: gl.tensor
-    short: gl.tensor
-    long: gl.tensor
     plan: gl.constexpr
 
     @jit
@@ -114,13 +109,11 @@ def chunk_of(cache, problem, first):
 
 @gl.aggregate
 class Runs:
-    """The row of `total` blocks, cut into a run of `long` blocks for each of some `teams`, and runs of `short` blocks. A team
-    has `members` programs, each with its part of the queries."""
+    """The row of `total` blocks, of which each team has `each`. A team has `members` programs, each with its part of the
+    queries."""
 
     total: gl.tensor
-    long: gl.tensor
-    short: gl.tensor
-    teams: gl.tensor
+    each: gl.tensor
     members: gl.tensor
 
     @staticmethod
@@ -128,24 +121,19 @@ class Runs:
     def make(cache, problem):
         """The runs of this problem."""
         members = gl.cdiv(problem.members, cache.plan.tile_heads)
-        tiles, teams = problem.kv_heads, gl.num_programs(0) // members
         if cache.lengths is None:
             _, count = blocks_of(problem, problem.keys)
-            total = problem.batch * count * tiles
+            total = problem.batch * count * problem.kv_heads
         else:
             total = 0
             for chunk in range(gl.cdiv(problem.batch, CHUNK)):
                 count, _ = chunk_of(cache, problem, chunk * CHUNK)
-                total += gl.sum(count) * tiles
-        each = total // teams
-        # Short runs of a few blocks altogether would not even out anything.
-        long = gl.where(each * (16 - cache.long) >= 16 * LEAST, each * cache.long // 16, gl.cdiv(total, teams))
-        rest = gl.maximum(total - long * teams, 0)
-        return Runs(total, long, gl.maximum(gl.cdiv(rest, cache.short * teams), LEAST), teams, members)
+                total += gl.sum(count) * problem.kv_heads
+        return Runs(total, gl.cdiv(total, gl.num_programs(0) // members), members)
 
     @jit
     def team(self):
-        """The program's team: the number of its first run."""
+        """The program's team, which is the number of its run."""
         return gl.program_id(0) // self.members
 
     @jit
@@ -153,39 +141,12 @@ class Runs:
         """The program's number in its team."""
         return gl.program_id(0) % self.members
 
-    @jit
-    def number(self, block):
-        """The run that a block belongs to."""
-        border = self.long * self.teams
-        return gl.where(block < border, block // self.long, self.teams + (block - border) // self.short)
-
-    @jit
-    def first(self, number):
-        """The first block of a run, or the one behind the last where there is no such run."""
-        behind = self.long * self.teams + (number - self.teams) * self.short
-        return gl.minimum(gl.where(number < self.teams, number * self.long, behind), self.total)
-
-    @jit
-    def count(self):
-        """Runs, with empty long ones."""
-        return self.teams + gl.cdiv(gl.maximum(self.total - self.long * self.teams, 0), self.short)
-
-    @jit
-    def next(self, tickets):
-        """The number of the program's next run. There is none behind the last; the program that is the last to learn so leaves
-        the tickets zero."""
-        ticket = gl.atomic_add(tickets + self.member(), 1, sem="relaxed")
-        if ticket == self.count() - 1:
-            gl.atomic_xchg(tickets + self.member(), 0, sem="relaxed")
-        return self.teams + ticket
-
 
 @gl.aggregate
 class Walk:
     """The way through a run, whose blocks are those from `at` to `stop` - 1. Block `at` belongs to sequence `batch`, whose
     blocks begin with number `before`."""
 
-    run: gl.tensor
     at: gl.tensor
     stop: gl.tensor
     batch: gl.tensor
@@ -200,33 +161,34 @@ class Walk:
         tile = (self.at - self.before) // count
         start = self.before + tile * count
         end = gl.minimum(start + count, self.stop)
-        owner, unit = runs.number(start), (self.batch * problem.kv_heads + tile) * runs.members + runs.member()
-        share = Share(unit, owner, self.run - owner, runs.number(start + count - 1) - owner + 1)
+        owner, unit = start // runs.each, (self.batch * problem.kv_heads + tile) * runs.members + runs.member()
+        share = Share(unit, owner, runs.team() - owner, (start + count - 1) // runs.each - owner + 1)
         found = Tile(
             self.batch, tile, runs.member() * plan.tile_heads, 0, low + self.at - start, low + end - start,
             problem.queries, keys, 0, 0, 0,
         )  # fmt: skip
         over = end - self.before == problem.kv_heads * count
-        behind = Walk(self.run, end, self.stop, self.batch + over.to(gl.int32), gl.where(over, end, self.before))
+        behind = Walk(end, self.stop, self.batch + over.to(gl.int32), gl.where(over, end, self.before))
         return found, share, behind
 
-    @jit
-    def through(self, run, runs, cache, problem):
-        """The way through a later run."""
-        at, tiles = runs.first(run), problem.kv_heads
-        batch, before = self.batch, self.before
-        if cache.lengths is None:
-            _, count = blocks_of(problem, problem.keys)
-            batch = at // (count * tiles)
-            before = batch * count * tiles
-        else:
-            going = at < runs.total
-            while going:
-                count, there = chunk_of(cache, problem, batch)
-                ends = before + gl.cumsum(count) * tiles
-                over = there & (ends <= at)
-                passed = gl.sum(over.to(gl.int32))
-                before = gl.maximum(before, gl.max(gl.where(over, ends, 0)))
-                batch += passed
-                going = passed == CHUNK
-        return Walk(run, at, runs.first(run + 1), batch, before)
+
+@jit
+def walk_of(runs, cache, problem):
+    """The way through the run of this program."""
+    at, tiles = gl.minimum(runs.team() * runs.each, runs.total), problem.kv_heads
+    batch, before = 0, 0
+    if cache.lengths is None:
+        _, count = blocks_of(problem, problem.keys)
+        batch = at // (count * tiles)
+        before = batch * count * tiles
+    else:
+        going = at < runs.total
+        while going:
+            count, there = chunk_of(cache, problem, batch)
+            ends = before + gl.cumsum(count) * tiles
+            over = there & (ends <= at)
+            passed = gl.sum(over.to(gl.int32))
+            before = gl.maximum(before, gl.max(gl.where(over, ends, 0)))
+            batch += passed
+            going = passed == CHUNK
+    return Walk(at, gl.minimum(at + runs.each, runs.total), batch, before)
