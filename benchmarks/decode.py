@@ -64,8 +64,9 @@ def latent(quick: bool) -> list[Line]:
         table = torch.randperm(batch * length // 64, device="cuda").reshape(batch, -1).int()
         pages = _in_pages(cache, table, 64)
         lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
-        scores = (q.float() @ cache[:, 0, None].float().mT) / 24
-        wanted = scores.softmax(-1).bfloat16() @ cache[..., :512]
+        # Of each sequence one product: a broadcast would copy the cache for every head.
+        scores = (q[:, :, 0] @ cache[:, 0].mT).float() / 24
+        wanted = (scores.softmax(-1).bfloat16() @ cache[:, 0, :, :512])[:, :, None]
         calls = {"weft": [partial(decode_attention, q, pages, None, lengths, block_table=table)]}
         work = 2 * batch * heads * length * (576 + 512) if unit == "TFLOP/s" else cache.nbytes
         speeds = _speeds(calls, work, wanted, quick)
