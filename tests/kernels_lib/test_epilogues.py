@@ -103,7 +103,7 @@ def test_activation(device, rng, name, out):
 GATED = {**PATHS, "wide": (MatmulConfig(variant="ping_pong", block_m=64, block_n=256), "CC", ALIGNED, ALIGNED)}
 GATED = {
     name: (config, *rest) for name, (config, *rest) in GATED.items()
-    if config is None or not (config.swap or config.block_n < 32 * config.cluster)
+    if config is None or not (config.swap or config.block_n < 32 * config.cluster or config.block_n & config.block_n - 1)
 }  # fmt: skip
 
 
@@ -365,6 +365,8 @@ def test_random_products(device, seed):
         config = replace(config, pack=True)
     if config is not None and config.cluster > 1:
         config = replace(config, pack=True, block_n=64)
+    if config is not None and gated and config.block_n & config.block_n - 1:
+        config = replace(config, block_n=64)
     exact, bound = product(a.values, b.values, config)
     x, options = About(exact, bound), {}
     if rng.integers(2):

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 
+from weft.analysis.blocks import reaches_blocks
 from weft.analysis.handles import Place, Places, handles
 from weft.analysis.tensor_handles import tensor_handles
 from weft.ir.core import Completion, Effect, Func, Op, OpDef, Value, walk
@@ -114,6 +115,8 @@ def owners(op: Op) -> Owners | None:
     if not isinstance(tile, TileType) or not isinstance(memory, SharedType | TensorType) or tile.linear is None:
         return None
     if memory.shape != memory.alloc_shape:
+        return None
+    if tile.linear.in_size("block") > 1 and (isinstance(memory, TensorType) or reaches_blocks(op)):
         return None
     side = store_side(columns(tile.linear))
     if side.lane_mask or side.warp_mask:

@@ -42,30 +42,46 @@ def fill_zero(value: Any) -> None:
         value[...] = 0
 
 
-_zeros: dict[tuple[int, int], tuple[int, Any]] = {}
-"""PyTorch's arrays of zeros that launches leave zero, by device and stream, each with the capture that it belongs to."""
+class _Words:
+    """int32 words of a GPU's memory that stay for the life of the process, outside the pools of PyTorch's allocator.
+
+    PyTorch takes what it allocates while it prepares a CUDA graph for memory of that graph, and rejects graphs that leave some
+    of it to later calls."""
+
+    def __init__(self, count: int, ordinal: int) -> None:
+        with driver.current_context(driver.device(ordinal)):
+            address = int(driver.call("cuMemAlloc", 4 * count))
+        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<i4", "data": (address, False), "version": 3}
+
+
+LEAST_KEPT = 1024
+_zeros: dict[tuple[int, int], Any] = {}
+"""PyTorch's arrays of zeros that launches leave zero, by device and stream."""
 
 
 def zeros_kept(value: Any, count: int, stream: Any) -> Any:
     """At least `count` int32 zeros for a launch on `stream` that leaves them zero, on the device of `value`.
 
-    Launches on a stream follow one another, so all of them get the same array. A CUDA graph may be replayed beside others: its
-    launches get an array of its own, which the graph sets to zero at the first of them."""
+    Launches on a stream follow one another, so all of them get the same array. A CUDA graph may be replayed beside others: each
+    of its launches gets an array of its own, which the graph sets to zero."""
     if not getattr(value, "is_cuda", False):
         made = empty_like(value, (count,), "int32")
         fill_zero(made)
         return made
-    cuda: Any = sys.modules["torch"].cuda
+    torch: Any = sys.modules["torch"]
+    cuda = torch.cuda
     on = cuda.current_stream(value.device)
     if stream is not None:
         on = stream if isinstance(stream, cuda.Stream) else cuda.ExternalStream(int(stream), device=value.device)
-    key = value.get_device(), on.cuda_stream
-    capture = driver.capture_of(on.cuda_stream) if cuda.is_current_stream_capturing() else 0
-    known, found = _zeros.get(key, (0, None))
-    if found is None or known != capture or found.shape[0] < count:
+    if cuda.is_current_stream_capturing():
         with cuda.stream(on):
-            found = value.new_zeros((max(count, 1024),), dtype=sys.modules["torch"].int32)
-        _zeros[key] = capture, found
+            return value.new_zeros((count,), dtype=torch.int32)
+    key = value.get_device(), on.cuda_stream
+    found = _zeros.get(key)
+    if found is None or found.shape[0] < count:
+        with cuda.stream(on):
+            found = torch.as_tensor(_Words(max(count, LEAST_KEPT), key[0]), device=value.device).zero_()
+        _zeros[key] = found
     return found
 
 

@@ -224,13 +224,6 @@ def call(function: str, *arguments: Any) -> Any:
     return values[0] if values else None
 
 
-def capture_of(stream: int) -> int:
-    """A number of the CUDA graph that a stream is being captured into, unlike that of any other; 0 if it is not."""
-    status, capturing, number, *_ = bindings().cuStreamGetCaptureInfo(stream)
-    _check("cuStreamGetCaptureInfo", status)
-    return int(number) if int(capturing) == int(bindings().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE) else 0
-
-
 def call_for(pointer: int, function: str, *arguments: Any) -> Any:
     """`call` for a function that needs a context: where the thread has none, in that of the device of an address."""
     status, *values = getattr(bindings(), function)(*arguments)
