@@ -158,6 +158,10 @@ def _table(problem: Problem, swap: bool) -> Table:
     most = np.where(split, np.minimum(MOST_SPLITS, 2 * seen.programs // tiles), 0)
     # CTAs share tiles where each has some of K, and all of them run at a time.
     useful: Number = (shares == 1) | ((shares * LEAST_BLOCKS <= blocks) & (tiles <= 2 * seen.programs))
+    if seen.b_rows:
+        # The parts of b that the CTAs of a cluster load have the widest swizzle (on an H200 others take 1.4 times as long).
+        part: Number = shapes.traits.block_n // shapes.traits.cluster * seen.itemsize
+        useful &= (shapes.traits.cluster == 1) | (part % PIECE_BYTES == 0)
     each: Number = (allowed[shapes.traits.block_n] & useful)[:, None] & ((wanted == 1) | (wanted <= most[:, None]))
     shape, split = np.nonzero(each)
     splits: Number = parts[split]
