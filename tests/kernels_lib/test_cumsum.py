@@ -49,7 +49,7 @@ def test_schedules(rng, monkeypatch, seed):
 def test_no_program_with_one_tile_waits_for_one_that_has_not_started(rng, order):
     x, out, words = integers(rng, 5000), np.zeros(5000, np.int32), np.zeros(11, np.int64)
     with weft.simulate(order=order, max_resident=2):
-        compiled = host.device.scan[10](out, x, words, 5000, 10, 10, 0, 0, 1, 4, 2, False, block=128)
+        compiled = host.device.scan[10](out, x, words, 5000, 10, 10, 0, 0, 1, 4, 2, False, False, block=128)
     assert np.array_equal(out, np.cumsum(x, dtype=np.int32)) and compiled.report.advice == []
 
 

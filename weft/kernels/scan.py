@@ -97,9 +97,9 @@ def _launch(x: Any, out: Any, source: Lines, target: Lines, stream: Any) -> None
     pitches = (target.pitch, source.pitch) if source.rows > 1 else (0, 0)
     resident = multiprocessors_of(source.device, machine_of(target_of(source.device))) * RESIDENT // warps
     programs = min(resident, count - 1)
-    given = (out, x, words, source.length, tiles, count - 1, *pitches, groups, warps, LOOK, source.rows > 1)
     # Programs with one tile each wait only for programs that have started.
     together = programs < count - 1
+    given = (out, x, words, source.length, tiles, count - 1, *pitches, groups, warps, LOOK, source.rows > 1, together)
     device.scan[programs](
         *given, block=32 * warps, maxnreg=128, launch_cooperative_grid=together, stream=stream
     )  # fmt: skip

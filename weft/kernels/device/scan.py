@@ -8,19 +8,18 @@ each element is read once and written once.
 Programs are persistent: while one looks back for a tile, it has published the sum of its next one, and the loads of the one
 after that are in flight. This reaches 0.88 of a copy's rate on an H200 (2^28 float32), and CUB 0.73. What was measured besides:
 
-- Without the look-back, 0.97. What costs is its traffic: a poll of 128 words takes 1.5 to 2.5 us, as all multiprocessors read
-  the same few lines of L2, and the stores of those who publish queue behind them. So a program looks back late, when it has
-  published its next tile and almost all that it needs is there, and at 32 words at a time (128: 0.83).
+- Without the look-back, 0.97. A poll takes 1.5 to 2.5 us. So a program looks back late, when it has published its next tile and
+  almost all that it needs is there, and at 32 words at a time (128: 0.83). Waiting between polls changes nothing.
 - A warp of its own that looks back at once, so that the others need not wait: 0.61 with tiles copied by cp.async, 0.69 by TMA.
-  It finds less, and polls more.
+  It finds less, and polls more; 0.67 if it waits 2.5 us before it looks.
 - Every n-th tile for each of n programs. With tickets from a counter, of which a program holds three, 0.80, and 0.42 with the
   warp of its own: a program that catches up while others wait takes tickets that follow one another, and then everybody waits
   for its tiles, one after the other. So programs with several tiles have to run at the same time (`launch_cooperative_grid`).
 
 What a tile publishes is one 64-bit word, state and value together: a relaxed access moves it as a whole, and nothing else needs
-to be ordered. The number of a program is a ticket from an atomic counter, so that programs of one tile each wait only for
-programs that have started. The order of additions depends on how far a program has to look back: sums of integers are exact,
-but sums of floats are not repeatable to the bit.
+to be ordered. Programs of one tile each take their numbers from an atomic counter, so that they wait only for programs that
+have started; with such numbers in a cooperative launch the figure is 0.82 to 0.84. The order of additions depends on how far a
+program has to look back: sums of integers are exact, but sums of floats are not repeatable to the bit.
 """
 
 from __future__ import annotations
@@ -140,26 +139,31 @@ def scanned(held, sums, kind: gl.constexpr, GROUPS: gl.constexpr):
 @jit
 def scan(
     dst, src, words, length, tiles, total, dst_pitch, src_pitch,
-    GROUPS: gl.constexpr, WARPS: gl.constexpr, LOOK: gl.constexpr, MANY: gl.constexpr,
+    GROUPS: gl.constexpr, WARPS: gl.constexpr, LOOK: gl.constexpr, MANY: gl.constexpr, TOGETHER: gl.constexpr,
 ):  # fmt: skip
     """Prefix sums along rows of `length` elements, `tiles` tiles each and `total` in all; a row begins a pitch after the one
     before it.
 
-    `words` are 0: the first counts programs, and each of the others is what one tile publishes."""
+    `words` are 0: the first counts programs, and each of the others is what one tile publishes. TOGETHER: all programs run at
+    the same time."""
     kind: gl.constexpr = src.dtype.element_ty
     TILE: gl.constexpr = QUAD * LANES * GROUPS * WARPS
     spread: gl.constexpr = layout(GROUPS, WARPS)
     SHARED: gl.constexpr = gl.AddressSpace.SHARED
     lane, warp = gl.lane_id(), gl.warp_id()
-    number = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(1), address_space=SHARED)
     sums = gl.LayoutTensor.stack_allocation(kind, gl.Layout.row_major(WARPS), address_space=SHARED)
     starts = gl.LayoutTensor.stack_allocation(kind, gl.Layout.row_major(WARPS), address_space=SHARED)
-    if gl.thread_idx.x == 0:
-        number[0] = gl.atomic_add(words, 1, sem="relaxed").to(gl.int32)
-    gl.barrier()
+    if TOGETHER:
+        number = gl.program_id(0)
+    else:
+        ticket = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(1), address_space=SHARED)
+        if gl.thread_idx.x == 0:
+            ticket[0] = gl.atomic_add(words, 1, sem="relaxed").to(gl.int32)
+        gl.barrier()
+        number = gl.uniform(ticket[0])
     # The tile that is stored next (none yet), the one that is summed next, and the one that is loaded next.
     current = gl.to_tensor(-1)
-    coming, step = gl.uniform(number[0]), gl.num_programs(0)
+    coming, step = number, gl.num_programs(0)
     y = loaded(src, coming, total, tiles, length, src_pitch, spread, TILE, MANY)
     x = gl.from_fragment(gl.fragment(y), [TILE], spread)
     upto_x, sum_x = gl.to_tensor(0).to(kind), gl.to_tensor(0).to(kind)
