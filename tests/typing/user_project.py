@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 SURFACE = Path(__file__).with_name("surface.py")
 MODES = ("basic", "strict")
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OPTIONAL = ("torch", "torch/nn", "matplotlib")
+OPTIONAL = ("torch", "torch/nn", "torch/nn/functional", "matplotlib")
 """Packages that examples import where they are installed. Here they have stubs in which everything is Any, those of
 `typings/` or a short one, so that the result is the same with and without them."""
 STUB = "# pyright: reportIncompleteStub=false\nfrom typing import Any\ndef __getattr__(name: str) -> Any: ...\n"
