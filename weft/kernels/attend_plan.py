@@ -59,9 +59,9 @@ TILES: dict[tuple[int, int], tuple[AttentionConfig, AttentionConfig]] = {
     (192, 128): (AttentionConfig(128, rescale_first=True), AttentionConfig(128, rescale_first=True)),
     (256, 256): (AttentionConfig(64), AttentionConfig(64)),
 }
-"""Configurations by head size of queries and keys, and of values: without a mask, and with one. Those of 64, 128 and 256 are
-the fastest of several on an H200 (`benchmarks/attention.py`), the others follow them. Registers bound the tiles at head size 64
-and 96, where a third consumer has 160 registers a thread; shared memory does above."""
+"""Configurations by head size of queries and keys, and of values: without a mask, and with one. Those of 64 and 128 are the
+fastest of several on an H200 (`benchmarks/attention.py`); at 256, 80 keys are 1 % faster, but spill. The others follow them.
+Registers bound the tiles at head size 64 and 96, where a third consumer leaves 160 to a thread; shared memory does above."""
 
 
 @dataclass(frozen=True, slots=True)
