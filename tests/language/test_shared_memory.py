@@ -31,6 +31,13 @@ def test_an_allocation(kernel):
     assert kernel.last("shared.alloc").attrs["offset"] == -1
 
 
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("columns", [64, 96, 320])
+def test_bytes_of_a_block_of_any_width(columns):
+    memory = buffer([2, 64, columns], gl.NVMMASharedLayout(64, 16, 2))
+    assert memory.nbytes_per_cta == 2 * 64 * columns * 2
+
+
 def test_allocations_are_told_apart(kernel):
     for _ in range(3):
         buffer()

@@ -77,8 +77,8 @@ class shared_memory_descriptor_type:
         leading = len(self.shape) - self.layout.rank
         tile = math.prod(block_shape(self.layout.cga, self.shape[leading:]))
         if not self.layout.cga:
-            # A layout that is given by vectors of bits: the blocks hold parts of one size.
-            tile //= math.prod(self.alloc_shape) // self.layout.to_linear(self.alloc_shape).in_size("offset")
+            # A layout that is given by vectors of bits: CTAs hold halves of the tile for each vector that parts them.
+            tile >>= sum(map(any, self.layout.to_linear(self.alloc_shape).bases("block")))
         return math.prod(self.shape[:leading]) * tile * self.element_ty.itemsize
 
 
