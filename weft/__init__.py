@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft import distributed, kernels, language, nvidia, runtime, testing, tune
     from weft.distributed.symmetric import Symmetric
-    from weft.elementwise import elementwise
     from weft.errors.launch import OutOfResources
     from weft.kernel import jit
     from weft.language import aggregate, cdiv, constexpr_function, must_use_result, next_power_of_2, vectorize
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         col_major,
         row_major,
     )
+    from weft.pointwise import elementwise
     from weft.simulation import simulate
     from weft.tune import Config, autotune
 
@@ -35,7 +35,7 @@ _MODULES = frozenset({"distributed", "kernels", "language", "nvidia", "runtime",
 _HOMES = {
     "jit": "weft.kernel",
     "OutOfResources": "weft.errors.launch",
-    "elementwise": "weft.elementwise",
+    "elementwise": "weft.pointwise",
     "vectorize": "weft.language",
     "constexpr_function": "weft.language",
     "must_use_result": "weft.language",

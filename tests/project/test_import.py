@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +41,9 @@ def test_every_public_name_is_there(name):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'jot'"):
         _ = weft.jot
+
+
+def test_names_that_are_loaded_on_first_use_are_not_those_of_modules():
+    """The import of a module would put it in the place of what has its name."""
+    modules = {path.stem for path in Path(weft.__file__).parent.iterdir()}
+    assert modules.isdisjoint(weft._HOMES)  # pyright: ignore[reportPrivateUsage]
