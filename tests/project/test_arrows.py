@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "compiler": ("lang", "passes", "sim", "cuda", "runtime", "simulation"),
     "kernel": ("compiler",),
     "distributed": ("kernel",),
-    "elementwise": ("kernel",),
+    "pointwise": ("kernel",),
     "nvidia": ("kernel",),
     "kernels": ("kernel", "nvidia", "tune", "distributed"),
     "tune": ("kernel", "testing"),
