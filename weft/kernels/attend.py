@@ -23,7 +23,17 @@ from weft.kernels.attend_plan import (
     make_attention_plan,
 )
 from weft.kernels.device.attend import SEARCHES, attend, find_spans
-from weft.kernels.heads import DTYPES, NARROW, Heads, check_alike, check_described, check_out, check_overlap, heads
+from weft.kernels.heads import (
+    DTYPES,
+    NARROW,
+    Heads,
+    check_alike,
+    check_described,
+    check_overlap,
+    empty_heads,
+    heads,
+    result_heads,
+)
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill, used_on, zeros_kept
 from weft.kernels.plan import DTYPES as OUT_TYPES
@@ -134,7 +144,7 @@ def attention(
     )  # fmt: skip
     ready = _ready(q, k, v, out, options)
     if out is None:
-        out = _empty(q, ready)
+        out = empty_heads(q, ready.shape, ready.dtype, ready.by_length)
     lse = empty_like(q, ready.shape[:3], "float32") if return_lse else None
     if ready.call is not None:
         _launch(ready.call, q, k, v, out, lse, options, stream)
@@ -170,7 +180,7 @@ def compile_attention(q: Any, k: Any, v: Any, *, out: Any = None, **options: Any
         raise fail(errors.EMPTY, shape=list(ready.shape))
     lse = empty_like(q, ready.shape[:3], "float32") if given.return_lse else None
     spans = None if given.documents is None else empty_like(q, (q.shape[0], 2, q.shape[2]), "int32")
-    out = _empty(q, ready) if out is None else out
+    out = empty_heads(q, ready.shape, ready.dtype, ready.by_length) if out is None else out
     v = v if ready.call.turned is None else ready.call.turned.empty(v)
     return attend.warmup(*ready.call.arguments(q, k, v, out, lse, spans, given), num_warps=4)
 
@@ -204,14 +214,6 @@ def no_size(size: int, v_size: int, among: Iterable[tuple[int, int]]) -> Excepti
 
 def _sizes(sizes: tuple[int, int]) -> str:
     return str(sizes[0]) if sizes[0] == sizes[1] else f"{sizes[0]} with {sizes[1]} for v"
-
-
-def _empty(q: Any, ready: _Ready) -> Any:
-    """An output in the memory order of q: heads of one position side by side, or positions of one head."""
-    batch, count, queries, size = ready.shape
-    if ready.by_length:
-        return empty_like(q, (batch, queries, count, size), ready.dtype).swapaxes(1, 2)
-    return empty_like(q, ready.shape, ready.dtype)
 
 
 def _ready(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
@@ -259,11 +261,7 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     if plan.shared_bytes > SHARED_BYTES:
         raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
     shape = (batch, count, queries, v_size)
-    by_length = query.strides[2] > query.strides[1] and count > 1
-    strides = (count * queries * v_size, *((v_size, count * v_size) if by_length else (queries * v_size, v_size)), 1)
-    target = Heads("out", result.dtype, shape, strides, 0, query.device) if out is None else heads("out", out)
-    if out is not None:
-        check_out(target, shape, result)
+    target, by_length = result_heads(result, v_size, out)
     ready = _Ready(None, shape, result.dtype, by_length, tuple(x.span() for x in (*given, target)))
     if 0 in shape or not keys:
         return ready

@@ -8,14 +8,14 @@ from typing import Any
 
 from weft.errors import attention as errors
 from weft.errors import fail
-from weft.kernels.arrays import Described, address
+from weft.kernels.arrays import Described, address, key_of
 from weft.kernels.attend import grouped, no_size
 from weft.kernels.attend_options import Options, check_options, check_vector, factors
 from weft.kernels.attend_plan import SHARED_BYTES, AttentionConfig
 from weft.kernels.decode_plan import LATENT, LATENT_TILES, TILES, DecodePlan, make_decode_plan
 from weft.kernels.device.decode import decode
 from weft.kernels.device.decode_latent import decode_latent
-from weft.kernels.heads import Heads, check_alike, check_described, check_out, check_overlap, heads
+from weft.kernels.heads import Heads, check_alike, check_described, check_overlap, empty_heads, heads, result_heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill, used_on, zeros_kept
 from weft.plain import as_number
@@ -123,7 +123,7 @@ def decode_attention(
     options = _options(scale, window, softcap, sinks, return_lse, config)
     ready = _ready(q, k, v, cache_seqlens, block_table, out, options, (k_scale, v_scale))
     if out is None:
-        out = _empty(q, ready)
+        out = empty_heads(q, ready.shape, ready.dtype, ready.by_length)
     lse = empty_like(q, ready.shape[:3], "float32") if return_lse else None
     if ready.programs:
         work = ready.work(q, stream)
@@ -155,7 +155,7 @@ def compile_decode(
     if not ready.programs:
         raise fail(errors.EMPTY, shape=list(ready.shape))
     lse = empty_like(q, ready.shape[:3], "float32") if given.return_lse else None
-    out = _empty(q, ready) if out is None else out
+    out = empty_heads(q, ready.shape, ready.dtype, ready.by_length) if out is None else out
     arrays = cache_seqlens, block_table, given.sinks, *scales
     return ready.kernel.warmup(*ready.arguments(q, k, v, out, lse, ready.work(q, None), arrays), num_warps=4)
 
@@ -172,14 +172,6 @@ def _options(scale: Any, window: Any, softcap: Any, sinks: Any, return_lse: Any,
     )
 
 
-def _empty(q: Any, ready: Decode) -> Any:
-    """An output in the memory order of q."""
-    batch, count, queries, size = ready.shape
-    if ready.by_length:
-        return empty_like(q, (batch, queries, count, size), ready.dtype).swapaxes(1, 2)
-    return empty_like(q, ready.shape, ready.dtype)
-
-
 def _ready(
     q: Any, k: Any, v: Any, cache_seqlens: Any, block_table: Any, out: Any, options: Options, scales: tuple[Any, Any]
 ) -> Decode:
@@ -187,10 +179,10 @@ def _ready(
     latent, v = v is None, k if v is None else v
     given = (q, k, v) if out is None else (q, k, v, out)
     try:
-        arrays = tuple(None if x is None else _key(x) for x in (*given, cache_seqlens, block_table))
-        factors = tuple(_key(x) if hasattr(x, "shape") else x for x in scales)
+        arrays = tuple(None if x is None else key_of(x) for x in (*given, cache_seqlens, block_table))
+        factors = tuple(key_of(x) if hasattr(x, "shape") else x for x in scales)
         where = None if q.is_cuda else driver.simulated_target().arch
-        key = arrays, len(given), latent, factors, options.key(_key), where
+        key = arrays, len(given), latent, factors, options.key(key_of), where
         ready = _known.get(key)
     except (AttributeError, TypeError):
         # Not PyTorch tensors, or an unhashable argument.
@@ -204,10 +196,6 @@ def _ready(
     if out is not None:
         check_overlap(ready.spans, tuple(map(address, given)))
     return ready
-
-
-def _key(x: Any) -> tuple[Any, ...]:
-    return x.dtype, x.shape, x.stride(), x.data_ptr() & 15, x.get_device()
 
 
 def _prepare(
@@ -241,11 +229,7 @@ def _prepare(
     if plan.shared_bytes > SHARED_BYTES:
         raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
     shape = (batch, count, queries, v_size)
-    by_length = query.strides[2] > query.strides[1] and count > 1
-    strides = (count * queries * v_size, *((v_size, count * v_size) if by_length else (queries * v_size, v_size)), 1)
-    target = Heads("out", query.dtype, shape, strides, 0, query.device) if out is None else heads("out", out)
-    if out is not None:
-        check_out(target, shape, query)
+    target, by_length = result_heads(query, v_size, out)
     nothing = 0 in shape or not keys or not extent
     if not nothing:
         for each in (*given, target):

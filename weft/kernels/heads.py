@@ -8,6 +8,7 @@ from typing import Any
 from weft.errors import attention as errors
 from weft.errors import fail
 from weft.kernels.machines import place_of
+from weft.kernels.memory import empty_like
 from weft.kernels.operands import GRANULE, MOST_STRIDE_BYTES
 from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
@@ -120,3 +121,25 @@ def check_overlap(spans: tuple[tuple[int, int], ...], addresses: tuple[int, ...]
 
 def _size(nbytes: int) -> str:
     return f"{nbytes / (1 << 20):.1f} MiB" if nbytes >= 1 << 20 else f"{nbytes / 1024:.1f} KiB"
+
+
+def result_heads(query: Heads, v_size: int, out: Any) -> tuple[Heads, bool]:
+    """The checked output of attention, of the type of `query`; and whether one that attention makes has the heads of a position
+    side by side, as q has, rather than the positions of a head. Without `out`: the one that it makes."""
+    batch, count, queries, _ = query.shape
+    shape = (batch, count, queries, v_size)
+    by_length = query.strides[2] > query.strides[1] and count > 1
+    if out is not None:
+        target = heads("out", out)
+        check_out(target, shape, query)
+        return target, by_length
+    strides = (count * queries * v_size, *((v_size, count * v_size) if by_length else (queries * v_size, v_size)), 1)
+    return Heads("out", query.dtype, shape, strides, 0, query.device), by_length
+
+
+def empty_heads(q: Any, shape: tuple[int, ...], dtype: str, by_length: bool) -> Any:
+    """A new output of attention in the memory order that `result_heads` found."""
+    batch, count, queries, size = shape
+    if by_length:
+        return empty_like(q, (batch, queries, count, size), dtype).swapaxes(1, 2)
+    return empty_like(q, shape, dtype)
