@@ -21,9 +21,9 @@ def message(out, x, box, flag, scope: gl.constexpr, layout: gl.constexpr):
     at = gl.arange(0, 256, layout)
     if gl.program_id(0) == 0:
         gl.store(box + at, gl.load(x + at))
-        gl.store(flag, 1, sem="release", scope=scope)
+        gl.atomic_store(flag, 1, scope=scope)
     else:
-        while gl.load(flag, sem="acquire", scope=scope) == 0:
+        while gl.atomic_load(flag, scope=scope) == 0:
             pass
         gl.store(out + at, gl.load(box + at))
 
@@ -122,9 +122,9 @@ def test_ordered_accesses_move_one_element_of_any_type(run, rng, kind):
 def between_blocks(out, flag, box, layout: gl.constexpr):
     """Blocks of one cluster are one program; a message inside of it needs no more than its scope."""
     at = gl.arange(0, 256, layout)
-    gl.store(box + at, at, sem="relaxed", scope="cluster")
+    gl.atomic_store(box + at, at, sem="relaxed", scope="cluster")
     gl.store(flag, 1, sem="release", scope="cluster")
-    gl.store(out + at, gl.load(box + at, sem="relaxed", scope="cluster"))
+    gl.store(out + at, gl.atomic_load(box + at, sem="relaxed", scope="cluster"))
 
 
 def test_the_scope_of_a_cluster(run):

@@ -262,6 +262,20 @@ def test_atomic_order_and_scope(kernel):
         gl.atomic_cas(kernel.pointer(), 0, 1, scope="warp")
 
 
+def test_atomic_loads_and_stores(kernel):
+    value = gl.atomic_load(addresses(kernel, gl.int8), mask=kernel.tile(gl.int1))
+    assert value.dtype == gl.int8
+    assert (kernel.last("memory.load").attrs["order"], kernel.last("memory.load").attrs["scope"]) == ("acquire", "gpu")
+    gl.atomic_store(kernel.pointer(), 1, sem="relaxed", scope="sys")
+    assert (kernel.last("memory.store").attrs["order"], kernel.last("memory.store").attrs["scope"]) == ("relaxed", "sys")
+    gl.atomic_store(kernel.pointer(), 1)
+    assert kernel.last("memory.store").attrs["order"] == "release"
+    with mistake("language-atomic-order"):
+        gl.atomic_load(kernel.pointer(), sem="release")
+    with mistake("language-atomic-order"):
+        gl.atomic_store(kernel.pointer(), 1, sem="acquire")
+
+
 @pytest.mark.parametrize("element", [gl.float16, gl.bfloat16, gl.float32, gl.float64, gl.int32, gl.uint64])
 def test_types_of_atomic_add(kernel, element):
     assert gl.atomic_add(kernel.pointer(element), 1).dtype == element

@@ -30,10 +30,12 @@ from weft.language.atomics import (
     atomic_add,
     atomic_and,
     atomic_cas,
+    atomic_load,
     atomic_max,
     atomic_min,
     atomic_or,
     atomic_poll,
+    atomic_store,
     atomic_xchg,
     atomic_xor,
 )  # fmt: skip
@@ -264,7 +266,7 @@ __all__ = [
     # Making tiles, memory
     "CachePolicy",
     "arange", "full", "full_like", "zeros", "zeros_like", "load", "store", "fence", "atomic_add", "atomic_and", "atomic_cas",
-    "atomic_max", "atomic_min", "atomic_or", "atomic_poll", "atomic_xchg", "atomic_xor",
+    "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_poll", "atomic_store", "atomic_xchg", "atomic_xor",
     # Arithmetic and logic
     "PropagateNan", "add", "cdiv", "clamp", "floordiv", "maximum", "minimum", "mod", "mul", "negative", "next_power_of_2",
     "sub", "truediv", "logical_and", "logical_not", "logical_or", "where",

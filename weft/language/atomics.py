@@ -1,4 +1,4 @@
-"""Atomic read-modify-write on global memory, and, through views, on shared memory; and polling of global memory."""
+"""Atomic accesses to global memory, and, through views, read-modify-write on shared memory; and polling of global memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.language.casts import check_atomic
 from weft.language.context import by_threads
 from weft.language.logic import bit_and
 from weft.language.marks import builtin
-from weft.language.memory import check_pointer, pointer_form
+from weft.language.memory import check_pointer, load, pointer_form, store
 from weft.language.places import loaded, one_register
 from weft.language.promote import place, place_mask
 from weft.language.runtime_value import describe
@@ -23,7 +23,7 @@ from weft.language.scalars import is_integer_scalar
 from weft.language.storages import GlobalStorage, KernelStorage
 from weft.language.tensor import apply, tensor
 from weft.ops import memory
-from weft.ops.memory import Atomic, MemoryOrder, MemoryScope, PollOrder
+from weft.ops.memory import Atomic, LoadOrder, MemoryOrder, MemoryScope, PollOrder, StoreOrder
 from weft.views import LayoutTensor
 
 Address: TypeAlias = tensor | LayoutTensor
@@ -117,6 +117,29 @@ def atomic_cas(pointer: Address, cmp: Any, val: Any, sem: str | None = None, sco
 
 
 @builtin
+def atomic_load(pointer: Address, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+    """Load memory that other programs write concurrently: `load` with `sem` acquire (the default) or relaxed.
+
+    `scope` is cta, cluster, gpu (the default) or sys. Masked-off elements are undefined. Raises language-atomic-order, and the
+    errors of `load`.
+    """
+    order = _known("sem", sem or "acquire", _strong(LoadOrder))
+    return load(pointer, mask, sem=order, scope=_scope(scope))
+
+
+@builtin
+def atomic_store(
+    pointer: Address, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> None:
+    """Store to memory that other programs read concurrently: `store` with `sem` release (the default) or relaxed.
+
+    `scope` is cta, cluster, gpu (the default) or sys. Raises language-atomic-order, and the errors of `store`.
+    """
+    order = _known("sem", sem or "release", _strong(StoreOrder))
+    store(pointer, value, mask, sem=order, scope=_scope(scope))
+
+
+@builtin
 def atomic_poll(
     pointer: Address, expected_value: Any, sem: str | None = None, scope: str | None = None, timeout_ns: Any = None
 ) -> tensor:
@@ -206,6 +229,11 @@ def _both(one: tensor | None, other: tensor | None) -> tensor | None:
     if one is None or other is None:
         return one if other is None else other
     return bit_and(one, other)
+
+
+def _strong(orders: Any) -> tuple[str, ...]:
+    """The orders but for none at all."""
+    return tuple(order for order in get_args(orders) if order)
 
 
 def _order(sem: str | None) -> str:
