@@ -11,7 +11,9 @@ On GPUs, symmetric memory is PyTorch's (`torch.distributed._symmetric_memory`). 
 `weft.kernels.distributed`.
 """
 
-from weft.distributed.simulated import barrier, empty, simulate
+from weft.distributed.current import barrier, empty
+from weft.distributed.one_gpu import on_one_gpu
+from weft.distributed.simulated import simulate
 from weft.distributed.symmetric import Symmetric
 
-__all__ = ["Symmetric", "barrier", "empty", "simulate"]
+__all__ = ["Symmetric", "barrier", "empty", "on_one_gpu", "simulate"]

@@ -11,12 +11,12 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from weft import simulation
+from weft.distributed.current import current
 from weft.errors import distributed as errors
 from weft.errors import fail
 from weft.loading import load_module
 from weft.plain import whole
 from weft.runtime.arguments import HostBuffer, host_buffer
-from weft.scoped import Scoped
 from weft.views.symmetric import pad_words
 
 T = TypeVar("T")
@@ -44,6 +44,10 @@ class Simulated:
         number = self._allocations
         self._allocations += 1
         return self._world.array(number, self.rank, shape, np.dtype(dtype))
+
+    def barrier(self) -> None:
+        """Meet the other ranks. Raises Deadlock if one never comes."""
+        cast("Any", simulation.member()).barrier()
 
     def peers(self, owner: Any, skip: int) -> Sequence[HostBuffer]:
         """The memory of a symmetric array on each rank."""
@@ -87,43 +91,6 @@ def _moved(own: HostBuffer, base: Any, other: Any, skip: int, label: str) -> Hos
         own, pointer=own.pointer + distance + skip, address=own.address + distance, low=own.low + distance,
         high=own.high + distance, keepalive=other, form="", label=label,
     )  # fmt: skip
-
-
-_current: Scoped[Simulated | None] = Scoped("weft.distributed.simulated")
-
-
-def group_of(owner: Any) -> Simulated:
-    """The group of a host array. Raises LaunchError: ranks-outside, ranks-plain-tensor."""
-    group = _current.innermost(None)
-    if group is None:
-        raise fail(errors.OUTSIDE, what="weft.Symmetric")
-    if not group.has(owner):
-        instead = "allocate it with weft.distributed.empty(shape, dtype), on every rank"
-        raise fail(errors.PLAIN, got="an array that only this rank has", instead=instead)
-    return group
-
-
-def empty(shape: int | Sequence[int], dtype: Any) -> Any:
-    """A symmetric array in `weft.distributed.simulate`: every rank gets one of its own, to be passed as `weft.Symmetric(x)`.
-
-    All ranks call it in the same order, with the same shape and dtype. The host function may read and write the array between
-    launches: what it writes precedes the rank's next launch, and orders nothing on other ranks. Zeros at first, which no
-    program should rely on. Raises LaunchError: ranks-outside, ranks-different."""
-    group = _current.innermost(None)
-    if group is None:
-        raise fail(errors.OUTSIDE, what="weft.distributed.empty")
-    sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
-    return group.empty(sizes, dtype)
-
-
-def barrier() -> None:
-    """Wait for all ranks of `weft.distributed.simulate`: what each has launched and written before precedes what any rank does
-    afterwards. On GPUs this is a barrier of the process group behind a synchronisation of the device. Raises LaunchError
-    (ranks-outside), Deadlock if a rank never calls it."""
-    group = _current.innermost(None)
-    if group is None:
-        raise fail(errors.OUTSIDE, what="weft.distributed.barrier")
-    cast("Any", simulation.member()).barrier()
 
 
 @dataclass(slots=True, eq=False)
@@ -181,9 +148,9 @@ def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0) -> list[T]:
     count, start = whole(ranks), whole(seed)
     if count is None or not 1 <= count <= MOST_RANKS:
         expected = f"a number of ranks from 1 to {MOST_RANKS}"
-        raise fail(errors.OPTION, option="ranks", value=ranks, expected=expected, example="ranks=4")
+        raise fail(errors.OPTION, what="simulate", option="ranks", value=ranks, expected=expected, example="ranks=4")
     if start is None:
-        raise fail(errors.OPTION, option="seed", value=seed, expected="an integer", example="seed=7")
+        raise fail(errors.OPTION, what="simulate", option="seed", value=seed, expected="an integer", example="seed=7")
     load_module("weft.sim")
     from weft.sim.machine.turns import Stopped
     from weft.sim.machine.world import World
@@ -200,7 +167,7 @@ def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0) -> list[T]:
         member = world.ranks[rank]
         try:
             member.enter()
-            with simulation.ranked(member), simulation.following(way), _current.block(Simulated(group, rank)):
+            with simulation.ranked(member), simulation.following(way), current.block(Simulated(group, rank)):
                 results[rank] = fn(rank)
         except Stopped:
             pass

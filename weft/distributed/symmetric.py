@@ -2,7 +2,7 @@
 
 It describes the tensor to a launch as a view whose further parameters are the rank, the addresses of the tensor and of the
 signal pad on every rank, and the numbers of a view. Where these come from is the business of `weft.distributed.of_torch` on
-GPUs, and of `weft.distributed.simulated` for host arrays.
+GPUs, and of the world that runs otherwise: `weft.distributed.simulated` or `weft.distributed.one_gpu`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from weft.distributed.current import current, group_of
 from weft.distributed.group import Group
 from weft.forms import of_torch
 from weft.runtime.arguments import array
@@ -40,9 +41,9 @@ class Symmetric:
     """A symmetric tensor as a kernel argument: the kernel gets a `gl.symmetric`, with `peer(rank)`, `rank` and `world_size`.
 
     `tensor`: a tensor of `torch.distributed._symmetric_memory.empty`, of which each rank of `group` (by default all ranks) has
-    one; a part of one; a `LayoutTensor` of one; or in `weft.distributed.simulate` an array of `weft.distributed.empty`. The
-    first call for a tensor and a group is collective, as `rendezvous` is: all ranks make it, in the same order. Make it once
-    and pass it to many launches. `rank` and `world_size` are those of the group.
+    one; a part of one; a `LayoutTensor` of one; or in `weft.distributed.simulate` and `weft.distributed.on_one_gpu` what
+    `weft.distributed.empty` returns. The first call for a tensor and a group is collective, as `rendezvous` is: all ranks make
+    it, in the same order. Make it once and pass it to many launches. `rank` and `world_size` are those of the group.
 
     Raises LaunchError: ranks-plain-tensor for memory that is not symmetric, ranks-outside, ranks-no-peer-access.
     """
@@ -80,13 +81,11 @@ class Symmetric:
 
 
 def _group_of(owner: Any, group: Any) -> Group:
-    if of_torch(owner) and owner.device.type != "cpu":
+    if of_torch(owner) and owner.device.type != "cpu" and current.innermost(None) is None:
         from weft.distributed import of_torch as gpus
 
         return gpus.group_of(owner, group)
-    from weft.distributed import simulated
-
-    return simulated.group_of(owner)
+    return group_of(owner)
 
 
 def _argument(group: Group, owner: Any, view: Any) -> SymmetricArgument:

@@ -77,7 +77,7 @@ SILENT = row(
 OPTION = row(
     "ranks-option",
     LaunchError,
-    "weft.distributed.simulate got {option}={value!r}, which is not {expected}",
+    "weft.distributed.{what} got {option}={value!r}, which is not {expected}",
     "write, for example, {example}",
 )
 NO_PEER = row(

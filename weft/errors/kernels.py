@@ -370,6 +370,6 @@ RANKS_SHAPE = row(
 RANKS_METHOD = row(
     "kernels-ranks-method",
     LaunchError,
-    "all_reduce got method={got} for {size} elements",
-    'use "two_shot", "one_shot" (up to {most} elements of this type), or None to choose by size',
+    "{what} got method={got} for {size} elements",
+    'use "two_shot", "one_shot"{limit}, or None to choose by size',
 )

@@ -14,14 +14,8 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.ranks import meet
-from weft.language.nvidia.hopper import (
-    fence_async_global,
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from weft.kernels.device.tiles import Blocks
+from weft.language.nvidia.hopper import fence_async_global, fence_async_shared, tma
 
 
 @jit
@@ -55,14 +49,13 @@ def send(
 
 @jit
 def load_tiles(
-    a: gl.symmetric, a_desc, b_desc, columns, a_bufs, b_bufs, ready, free, m, chunk_rows, chunks, program,
-    COPIERS: gl.constexpr, CONSUMERS: gl.constexpr, STAGES: gl.constexpr,
+    a: gl.symmetric, a_desc, b_desc, columns, blocks, m, chunk_rows, chunks, program,
+    COPIERS: gl.constexpr, CONSUMERS: gl.constexpr,
 ):  # fmt: skip
     """Wait for each chunk, and load the operands of this program's tiles of it: of each chunk every CONSUMERS-th.
 
     A warp of its own does so: the warps that multiply wait for operands only."""
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
-    BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
     BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
     step = 0
     for hop in range(a.world_size):
@@ -73,14 +66,8 @@ def load_tiles(
                 fence_async_global()
             first = source * m + chunk * chunk_rows
             for tile in range(program, tiles_of(m, chunk_rows, chunk, BLOCK_M) * columns, CONSUMERS):
-                for k in range(0, a_desc.shape[1], BLOCK_K):
-                    slot = step % STAGES
-                    mbarrier.wait(free.index(slot), (step // STAGES & 1) ^ 1)
-                    bar = ready.index(slot)
-                    mbarrier.expect(bar, a_desc.block_type.nbytes + b_desc.block_type.nbytes)
-                    tma.async_load(a_desc, [first + tile // columns * BLOCK_M, k], bar, a_bufs.index(slot))
-                    tma.async_load(b_desc, [k, tile % columns * BLOCK_N], bar, b_bufs.index(slot))
-                    step += 1
+                row, column = first + tile // columns * BLOCK_M, tile % columns * BLOCK_N
+                step = blocks.load(a_desc, b_desc, row, column, step)
 
 
 @jit
@@ -91,30 +78,18 @@ def tiles_of(m, chunk_rows, chunk, BLOCK_M: gl.constexpr):
 
 @jit
 def multiply(
-    a: gl.symmetric, c_desc, columns, steps, a_bufs, b_bufs, c_buf, ready, free, m, chunk_rows, chunks, program,
-    CONSUMERS: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
+    a: gl.symmetric, c_desc, columns, steps, blocks, c_buf, m, chunk_rows, chunks, program, CONSUMERS: gl.constexpr
+):
     """Multiply and store this program's tiles, in the order in which they are loaded."""
     BLOCK_M: gl.constexpr = c_desc.block_type.shape[0]
     BLOCK_N: gl.constexpr = c_desc.block_type.shape[1]
-    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
     step = 0
     for hop in range(a.world_size):
         source = (a.rank + hop) % a.world_size
         for chunk in range(chunks):
             first = source * m + chunk * chunk_rows
             for tile in range(program, tiles_of(m, chunk_rows, chunk, BLOCK_M) * columns, CONSUMERS):
-                sums = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, SUMS)
-                for k in range(steps):
-                    slot = step % STAGES
-                    mbarrier.wait(ready.index(slot), step // STAGES & 1)
-                    sums = warpgroup_mma(a_bufs.index(slot), b_bufs.index(slot), sums, is_async=True)
-                    sums = warpgroup_mma_wait(1, deps=(sums,))
-                    # The MMA before this one has read its operands.
-                    mbarrier.arrive(free.index((step + STAGES - 1) % STAGES), count=1, pred=k > 0)
-                    step += 1
-                sums = warpgroup_mma_wait(0, deps=(sums,))
-                mbarrier.arrive(free.index((step + STAGES - 1) % STAGES), count=1)
+                sums, step = blocks.multiply(steps, step)
                 tma.store_wait(0, read_only=True)
                 c_buf.store(sums.to(c_desc.dtype))
                 fence_async_shared()
@@ -126,32 +101,26 @@ def multiply(
 
 @jit
 def send_or_multiply(
-    a: gl.symmetric, c_desc, columns, steps, a_bufs, b_bufs, c_buf, ready, free, m, K, chunk_rows, chunks,
-    COPIERS: gl.constexpr, CONSUMERS: gl.constexpr, STAGES: gl.constexpr, BLOCK: gl.constexpr, LINE: gl.constexpr,
+    a: gl.symmetric, c_desc, columns, steps, blocks, c_buf, m, K, chunk_rows, chunks,
+    COPIERS: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK: gl.constexpr, LINE: gl.constexpr,
 ):  # fmt: skip
     """The first partition: it copies in the first programs, and multiplies in the others."""
     program = gl.program_id(0)
     if program < COPIERS:
         send(a, m, K, chunk_rows, chunks, program, COPIERS, CONSUMERS, BLOCK, LINE)
     else:
-        multiply(
-            a, c_desc, columns, steps, a_bufs, b_bufs, c_buf, ready, free, m, chunk_rows, chunks, program - COPIERS,
-            CONSUMERS, STAGES,
-        )  # fmt: skip
+        multiply(a, c_desc, columns, steps, blocks, c_buf, m, chunk_rows, chunks, program - COPIERS, CONSUMERS)
 
 
 @jit
 def load_where_multiplied(
-    a: gl.symmetric, a_desc, b_desc, columns, a_bufs, b_bufs, ready, free, m, chunk_rows, chunks,
-    COPIERS: gl.constexpr, CONSUMERS: gl.constexpr, STAGES: gl.constexpr,
+    a: gl.symmetric, a_desc, b_desc, columns, blocks, m, chunk_rows, chunks,
+    COPIERS: gl.constexpr, CONSUMERS: gl.constexpr,
 ):  # fmt: skip
     """The second partition, of one warp: it loads in the programs that multiply."""
     program = gl.program_id(0) - COPIERS
     if program >= 0:
-        load_tiles(
-            a, a_desc, b_desc, columns, a_bufs, b_bufs, ready, free, m, chunk_rows, chunks, program, COPIERS, CONSUMERS,
-            STAGES,
-        )  # fmt: skip
+        load_tiles(a, a_desc, b_desc, columns, blocks, m, chunk_rows, chunks, program, COPIERS, CONSUMERS)
 
 
 @jit
@@ -160,22 +129,15 @@ def gather_matmul(
     COPIERS: gl.constexpr, CONSUMERS: gl.constexpr, STAGES: gl.constexpr, BLOCK: gl.constexpr, LINE: gl.constexpr,
 ):  # fmt: skip
     """C = A @ B; `a` has the rows of this rank at first, and those of all ranks in the end."""
-    a_bufs = gl.allocate_shared_memory(a_desc.dtype, [STAGES, *a_desc.block_type.shape], a_desc.layout)
-    b_bufs = gl.allocate_shared_memory(b_desc.dtype, [STAGES, *b_desc.block_type.shape], b_desc.layout)
+    blocks = Blocks.make(a_desc, b_desc, STAGES)
     c_buf = gl.allocate_shared_memory(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
-    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for slot in gl.static_range(STAGES):
-        mbarrier.init(ready.index(slot), count=1)
-        mbarrier.init(free.index(slot), count=1)
     columns = gl.cdiv(c_desc.shape[1], c_desc.block_type.shape[1])
     steps = gl.cdiv(K, a_desc.block_type.shape[1])
     gl.warp_specialize(
         [
-            (send_or_multiply, (a, c_desc, columns, steps, a_bufs, b_bufs, c_buf, ready, free, m, K, chunk_rows, chunks,
-                                COPIERS, CONSUMERS, STAGES, BLOCK, LINE)),
-            (load_where_multiplied, (a, a_desc, b_desc, columns, a_bufs, b_bufs, ready, free, m, chunk_rows, chunks,
-                                     COPIERS, CONSUMERS, STAGES)),
+            (send_or_multiply, (a, c_desc, columns, steps, blocks, c_buf, m, K, chunk_rows, chunks, COPIERS, CONSUMERS,
+                                BLOCK, LINE)),
+            (load_where_multiplied, (a, a_desc, b_desc, columns, blocks, m, chunk_rows, chunks, COPIERS, CONSUMERS)),
         ],
         [1],
         [40],

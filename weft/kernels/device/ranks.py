@@ -89,3 +89,50 @@ def scatter_sums(x: gl.symmetric, out, n, LINE: gl.constexpr, BLOCK: gl.constexp
         total = sum_of_ranks(x, x.rank * n + at, at < n, SUM)
         gl.store(out + at, total.to(x.dtype), at < n)
     meet(x, flag)
+
+
+@jit
+def normalised(total, residual, weight, out, row, at, inside, d, eps, STORED: gl.constexpr):
+    """Store h = total + residual to `residual`, and h / sqrt(mean of squares + eps) * weight to a row of `out`."""
+    h = total
+    if residual is not None:
+        h += gl.load(residual + row * d + at, inside, 0).to(gl.float32)
+        stored = h.to(STORED)
+        gl.store(residual + row * d + at, stored, inside)
+        # What is normalised is what a reader of the residual sees.
+        h = stored.to(gl.float32)
+    y = h * gl.rsqrt(gl.sum(h * h) / d.to(gl.float32) + eps)
+    if weight is not None:
+        y *= gl.load(weight + at, inside, 0).to(gl.float32)
+    gl.store(out + row * d + at, y.to(STORED), inside)
+
+
+@jit
+def one_shot_norm(x: gl.symmetric, residual, weight, out, rows, d, eps, LINE: gl.constexpr, BLOCK: gl.constexpr):
+    """RMSNorm of the sum of x over all ranks and a residual; every rank reads and normalises all rows."""
+    flag, at = gl.program_id(0), gl.arange(0, BLOCK, LINE)
+    meet(x, flag)
+    for row in range(flag, rows, gl.num_programs(0)):
+        total = sum_of_ranks(x, row * d + at, at < d, gl.float32)
+        normalised(total, residual, weight, out, row, at, at < d, d, eps, x.dtype)
+    meet(x, flag)
+
+
+@jit
+def two_shot_norm(x: gl.symmetric, residual, weight, out, rows, d, eps, LINE: gl.constexpr, BLOCK: gl.constexpr):
+    """RMSNorm of the sum of x over all ranks and a residual. Of each run of world_size rows, every rank adds up one and stores
+    it on all ranks, in x; then each normalises the run's rows."""
+    flag, at = gl.program_id(0), gl.arange(0, BLOCK, LINE)
+    runs = gl.cdiv(rows, x.world_size)
+    meet(x, flag)
+    for run in range(flag, runs, gl.num_programs(0)):
+        row = run * x.world_size + x.rank
+        inside = (at < d) & (row < rows)
+        total = sum_of_ranks(x, row * d + at, inside, gl.float32).to(x.dtype)
+        for rank in gl.static_range(x.world_size):
+            gl.store(x.peer(rank) + (row * d + at), total, inside)
+    meet(x, flag)
+    for run in range(flag, runs, gl.num_programs(0)):
+        for row in range(run * x.world_size, min(run * x.world_size + x.world_size, rows)):
+            total = gl.load(x.local + (row * d + at), at < d, 0).to(gl.float32)
+            normalised(total, residual, weight, out, row, at, at < d, d, eps, x.dtype)

@@ -1,0 +1,128 @@
+"""Kernels between ranks on a GPU, all ranks of which share it: `weft.distributed.on_one_gpu`, with small grids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import weft
+from weft.errors import LaunchError
+from weft.kernels import distributed
+from weft.kernels.distributed import GatherMatmulConfig, ReduceMatmulConfig
+
+GATHER = GatherMatmulConfig(copiers=4, consumers=24, chunks=2)
+REDUCE = ReduceMatmulConfig(programs=30)
+LAUNCHES = 5
+
+
+class Numbers:
+    """Random numbers by rank and launch, and sums over ranks in their order."""
+
+    def __init__(self, torch: Any, ranks: int) -> None:
+        self.torch, self.ranks = torch, ranks
+
+    def of(self, rank: int, shape: tuple[int, ...], launch: int = 0) -> Any:
+        generator = self.torch.Generator().manual_seed(1000 * rank + launch)
+        return self.torch.randn(shape, generator=generator).bfloat16().cuda()
+
+    def total(self, shape: tuple[int, ...], launch: int = 0) -> Any:
+        sums = self.of(0, shape, launch).float()
+        for rank in range(1, self.ranks):
+            sums = sums + self.of(rank, shape, launch).float()
+        return sums
+
+
+def check_all_reduce(numbers: Numbers, rank: int) -> None:
+    for method, n in (("one_shot", 5000), ("two_shot", 5000), ("two_shot", 1 << 18), (None, 7)):
+        x = weft.distributed.empty(n, numbers.torch.bfloat16)
+        shared = weft.Symmetric(x)
+        for launch in range(LAUNCHES):
+            x.copy_(numbers.of(rank, (n,), launch))
+            distributed.all_reduce(shared, method=method)  # pyright: ignore[reportArgumentType]
+            numbers.torch.testing.assert_close(x, numbers.total((n,), launch).bfloat16(), rtol=0, atol=0)
+
+
+def check_gather_and_scatter(numbers: Numbers, rank: int) -> None:
+    shape = 33, 1001
+    out = weft.distributed.empty((numbers.ranks, *shape), numbers.torch.bfloat16)
+    shared = weft.Symmetric(out)
+    for launch in range(LAUNCHES):
+        out.fill_(float("nan"))
+        weft.distributed.barrier()
+        distributed.all_gather(numbers.of(rank, shape, launch), shared)
+        for other in range(numbers.ranks):
+            numbers.torch.testing.assert_close(out[other], numbers.of(other, shape, launch), rtol=0, atol=0)
+        part = distributed.reduce_scatter(shared)
+        wanted = (numbers.of(rank, shape, launch).float() * numbers.ranks).bfloat16()
+        numbers.torch.testing.assert_close(part, wanted, rtol=0.01, atol=0.01)
+
+
+def check_all_reduce_rms_norm(numbers: Numbers, rank: int) -> None:
+    for method, rows, d in (("one_shot", 5, 72), ("two_shot", 37, 4096), (None, 8, 7168)):
+        x = weft.distributed.empty((rows, d), numbers.torch.bfloat16)
+        shared, weight = weft.Symmetric(x), numbers.of(77, (d,))
+        for launch in range(LAUNCHES):
+            x.copy_(numbers.of(rank, (rows, d), launch))
+            residual = numbers.of(99, (rows, d), launch)
+            out = distributed.all_reduce_rms_norm(shared, residual, weight, method=method)  # pyright: ignore[reportArgumentType]
+            h = numbers.total((rows, d), launch).bfloat16().float() + numbers.of(99, (rows, d), launch).float()
+            wanted = numbers.torch.nn.functional.rms_norm(h, (d,), weight.float(), 1e-6)
+            numbers.torch.testing.assert_close(residual.float(), h, rtol=0.02, atol=0.02)
+            numbers.torch.testing.assert_close(out.float(), wanted, rtol=0.03, atol=0.03)
+
+
+def check_all_gather_matmul(numbers: Numbers, rank: int) -> None:
+    for m, n, k in ((128, 136, 72), (512, 1024, 512)):
+        a, b = weft.distributed.empty((numbers.ranks, m, k), numbers.torch.bfloat16), numbers.of(7, (k, n))
+        shared = weft.Symmetric(a)
+        for launch in range(LAUNCHES):
+            a[rank].copy_(numbers.of(rank, (m, k), launch))
+            out = distributed.all_gather_matmul(shared, b, config=GATHER)
+            whole = numbers.torch.cat([numbers.of(other, (m, k), launch) for other in range(numbers.ranks)])
+            numbers.torch.testing.assert_close(out.float(), whole.float() @ b.float(), rtol=0.02, atol=0.1)
+
+
+def check_matmul_sums(numbers: Numbers, rank: int) -> None:
+    ranks, dtype = numbers.ranks, numbers.torch.bfloat16
+    for m, n, k in ((100, 136, 72), (1024, 1032, 512)):
+        work = weft.Symmetric(weft.distributed.empty(distributed.work_elements(ranks * m, n, ranks, REDUCE), dtype))
+        every = weft.Symmetric(weft.distributed.empty((ranks * m, n), dtype))
+        for launch in range(LAUNCHES):
+            a, b = numbers.of(rank, (ranks * m, k), launch), numbers.of(rank + 50, (k, n))
+            part = distributed.matmul_reduce_scatter(a, b, work, config=REDUCE)
+            whole = distributed.matmul_all_reduce(a, b, work, every, config=REDUCE)
+            wanted = sum(
+                numbers.of(r, (ranks * m, k), launch).float() @ numbers.of(r + 50, (k, n)).float() for r in range(ranks)
+            )
+            numbers.torch.testing.assert_close(part.float(), wanted[rank * m : rank * m + m], rtol=0.03, atol=0.3)
+            numbers.torch.testing.assert_close(whole.float(), wanted, rtol=0.03, atol=0.3)
+
+
+CHECKS = [check_all_reduce, check_gather_and_scatter, check_all_reduce_rms_norm]
+ON_HOPPER = [check_all_gather_matmul, check_matmul_sums]
+
+
+def together(torch: Any, check: Any, ranks: int = 2) -> None:
+    weft.distributed.on_one_gpu(lambda rank: check(Numbers(torch, ranks), rank), ranks)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("check", CHECKS)
+def test_ranks_of_one_gpu(torch: Any, check: Any, ranks: int):
+    together(torch, check, ranks)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("check", ON_HOPPER)
+def test_ranks_of_one_gpu_that_multiply(torch: Any, check: Any, ranks: int):
+    if torch.cuda.get_device_capability()[0] == 9:
+        together(torch, check, ranks)
+
+
+def test_ranks_of_one_gpu_have_a_positive_number():
+    with pytest.raises(LaunchError) as found:
+        weft.distributed.on_one_gpu(lambda rank: rank, 0)
+    assert found.value.code == "ranks-option"

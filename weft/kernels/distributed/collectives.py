@@ -1,0 +1,92 @@
+"""All-reduce, all-gather and reduce-scatter, one launch per rank; the kernels are in `weft.kernels.device.ranks`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from weft.distributed import Symmetric
+from weft.errors import fail
+from weft.errors import kernels as errors
+from weft.kernels.device import ranks
+from weft.kernels.distributed.operands import (
+    MOST_PROGRAMS,
+    SUMS,
+    WARPS,
+    check_shape,
+    flat,
+    refuse_shape,
+    summed,
+    symmetric,
+)
+from weft.kernels.memory import empty_like
+from weft.plain import one_of
+from weft.runtime.dtypes import ITEMSIZE
+
+Method = Literal["one_shot", "two_shot"]
+ONE_SHOT_BYTES = 1 << 18
+"""Tensors of at most this many bytes are reduced in one shot: PyTorch's operators change over at this size, too."""
+SHARES = 16
+"""The share of a rank in a two-shot sum is a multiple of so many elements: all shares are aligned, and kernels know it."""
+REGISTERS = 128
+"""Most registers of a thread of the one-shot sum. By itself ptxas takes 32, and waits for the elements of one rank before it
+loads those of the next (seen with CUDA 13.0 for sm_90a)."""
+
+
+def all_reduce(x: Symmetric, *, method: Method | None = None, stream: Any = None) -> Any:
+    """Add up `x` over all ranks, in place; returns its tensor.
+
+    `method`: "one_shot" reads the whole tensor of every rank, and suits small ones; "two_shot" adds up one share on each rank
+    and stores it on all, and moves each byte twice. None chooses by size: one shot up to 256 KiB. Elements are float16,
+    bfloat16 (added in float32), float32, float64, int32 or int64, added in the order of the ranks, so that every rank gets the
+    same bits. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-method.
+    """
+    line = summed("all_reduce", "x", x)
+    most = line.block * MOST_PROGRAMS
+    if method is not None and (
+        not one_of(method, "one_shot", "two_shot") or (method == "one_shot" and line.size > most)
+    ):
+        limit = f" (up to {most} elements of this type)"
+        raise fail(errors.RANKS_METHOD, what="all_reduce", got=repr(method), size=line.size, limit=limit)
+    small = line.size <= most and line.size * ITEMSIZE[line.dtype] <= ONE_SHOT_BYTES
+    options: dict[str, Any] = {"num_warps": WARPS, "stream": stream}
+    if line.size and (method == "one_shot" or (method is None and small)):
+        programs = -(-line.size // line.block)
+        ranks.one_shot[programs](x, line.size, line.line, line.block, SUMS[line.dtype], maxnreg=REGISTERS, **options)
+    elif line.size:
+        share = -(-line.size // (x.world_size * SHARES)) * SHARES
+        grid = min(-(-share // line.block), MOST_PROGRAMS)
+        ranks.two_shot[grid](x, line.size, share, line.line, line.block, SUMS[line.dtype], **options)
+    return x.tensor
+
+
+def all_gather(x: Any, out: Symmetric, *, stream: Any = None) -> Any:
+    """Gather `x` of every rank in `out`, of shape `[world_size, *x.shape]`, on every rank; returns its tensor.
+
+    `x` is an ordinary tensor of any element type. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array,
+    kernels-ranks-shape."""
+    given, made = flat("all_gather", "x", x), symmetric("all_gather", "out", out)
+    check_shape("all_gather", "out", made, given.dtype, (out.world_size, *given.shape))
+    if given.size:
+        grid = min(-(-given.size // given.block), MOST_PROGRAMS)
+        ranks.gather[grid](x, out, given.size, given.line, given.block, num_warps=WARPS, stream=stream)
+    return out.tensor
+
+
+def reduce_scatter(x: Symmetric, out: Any = None, *, stream: Any = None) -> Any:
+    """The sum over all ranks of `x[rank]`, where `x` is `[world_size, ...]`; in `out`, by default a new tensor.
+
+    Element types and order as for `all_reduce`. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array,
+    kernels-ranks-dtype, kernels-ranks-shape."""
+    given = summed("reduce_scatter", "x", x)
+    if not given.shape or given.shape[0] != x.world_size:
+        refuse_shape("reduce_scatter", "x", given, given.dtype, (x.world_size, *given.shape[1:]))
+    part = given.shape[1:]
+    if out is None:
+        out = empty_like(x.tensor, part, given.dtype)
+    made = flat("reduce_scatter", "out", out)
+    check_shape("reduce_scatter", "out", made, given.dtype, part)
+    if made.size:
+        grid = min(-(-made.size // made.block), MOST_PROGRAMS)
+        options: dict[str, Any] = {"num_warps": WARPS, "stream": stream}
+        ranks.scatter_sums[grid](x, out, made.size, made.line, made.block, SUMS[made.dtype], **options)
+    return out

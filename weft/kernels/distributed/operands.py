@@ -1,0 +1,94 @@
+"""Operands of the kernels between ranks: arrays whose elements lie one after another, symmetric or not, and their checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from weft import language as gl
+from weft.distributed import Symmetric
+from weft.errors import fail
+from weft.errors import kernels as errors
+from weft.runtime.arguments import array, extents
+from weft.runtime.dlpack import contiguous
+from weft.runtime.dtypes import ITEMSIZE
+
+SUMS = {
+    "float16": gl.float32, "bfloat16": gl.float32, "float32": gl.float32, "float64": gl.float64, "int32": gl.int32,
+    "int64": gl.int64,
+}  # fmt: skip
+"""The types that sums take, with the type they are computed in."""
+HALVES = {"float16": gl.float16, "bfloat16": gl.bfloat16}
+"""The types of matrices that are multiplied."""
+WARPS = 8
+ACCESS = 16
+"""Bytes that a thread moves at a time."""
+MOST_PROGRAMS = 64
+"""Programs of a launch that only moves and adds. All of them fit on any GPU at once, as the waits for other ranks demand."""
+
+
+class Flat(NamedTuple):
+    """An operand as a line of elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+
+    @property
+    def block(self) -> int:
+        """Elements of a program's block: one access of each thread."""
+        return WARPS * 32 * self.each
+
+    @property
+    def each(self) -> int:
+        """Elements of one access."""
+        return max(ACCESS // ITEMSIZE[self.dtype], 1)
+
+    @property
+    def line(self) -> Any:
+        """The layout of a block."""
+        return gl.BlockedLayout([self.each], [32], [WARPS], [0])
+
+
+def symmetric(what: str, name: str, x: Any) -> Flat:
+    """A symmetric operand. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array."""
+    if not isinstance(x, Symmetric):
+        raise fail(errors.RANKS_SYMMETRIC, what=what, name=name, got=f"a {type(x).__name__}")
+    return flat(what, name, x.tensor)
+
+
+def summed(what: str, name: str, x: Any) -> Flat:
+    """A symmetric operand that is added up. Raises also kernels-ranks-dtype."""
+    found = symmetric(what, name, x)
+    check_dtype(what, found.dtype, SUMS)
+    return found
+
+
+def flat(what: str, name: str, x: Any) -> Flat:
+    """An operand. Raises LaunchError (kernels-ranks-array)."""
+    found, form = array(x), extents(x)
+    if found is None or form is None:
+        raise fail(errors.RANKS_ARRAY, what=what, name=name, got=f"a {type(x).__name__}")
+    shape, strides = form
+    if any(size > 1 and one != other for size, one, other in zip(shape, strides, contiguous(shape), strict=True)):
+        raise fail(errors.RANKS_ARRAY, what=what, name=name, got=f"an array of shape {shape} and strides {strides}")
+    return Flat(found.dtype, tuple(shape), prod(shape))
+
+
+def check_dtype(what: str, dtype: str, known: dict[str, Any]) -> None:
+    """Raises LaunchError (kernels-ranks-dtype)."""
+    if dtype not in known:
+        raise fail(errors.RANKS_DTYPE, what=what, got=dtype, known=", ".join(known))
+
+
+def check_shape(what: str, name: str, got: Flat, dtype: str, shape: tuple[int, ...]) -> None:
+    """Raises LaunchError (kernels-ranks-shape)."""
+    if (got.dtype, got.shape) != (dtype, shape):
+        refuse_shape(what, name, got, dtype, shape)
+
+
+def refuse_shape(what: str, name: str, got: Flat, dtype: str, shape: Sequence[int | str]) -> None:
+    """Raises LaunchError (kernels-ranks-shape)."""
+    wanted, given = f"{dtype} [{', '.join(map(str, shape))}]", f"{got.dtype} {list(got.shape)}"
+    raise fail(errors.RANKS_SHAPE, what=what, name=name, got=given, wanted=wanted)
