@@ -138,14 +138,148 @@ def test_all_gather_matmul(ranks: int, seed: int):
         np.testing.assert_array_equal(first, other)
 
 
-def test_machine_code_of_all_gather_matmul():
-    made: list[Any] = []
+REDUCE = distributed.ReduceMatmulConfig(block_m=128, block_n=64, block_k=32, programs=3, stages=3)
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.matrix), *WORLDS[1:]])
+@pytest.mark.parametrize("seed", [3, pytest.param(0, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("scatter", [True, False])
+def test_matmul_with_sums_over_ranks(ranks: int, seed: int, scatter: bool):
+    """Two launches in a row, of rows that fill no tile."""
+    m, k, n = 130, 40, 136
 
     def on(rank: int):
-        a = weft.distributed.empty((2, 128, 64), BF16)
-        a[:] = 1
-        return float(distributed.all_gather_matmul(weft.Symmetric(a), np.ones((64, 256), BF16))[0, 0])
+        elements = distributed.work_elements(ranks * m, n, ranks, REDUCE)
+        work, every = (weft.distributed.empty(shape, np.float16) for shape in (elements, (ranks * m, n)))
+        work[:], every[:] = np.nan, np.nan
+        room, out, results = weft.Symmetric(work), weft.Symmetric(every), []
+        for launch in range(2):
+            a, b = numbers(rank, (ranks * m, k), np.float16, launch), numbers(rank + 50, (k, n), np.float16)
+            if scatter:
+                results.append(distributed.matmul_reduce_scatter(a, b, room, config=REDUCE))
+            else:
+                results.append(distributed.matmul_all_reduce(a, b, room, out, config=REDUCE).copy())
+        return results
 
+    def wanted(launch: int) -> np.ndarray:
+        return sum(
+            numbers(rank, (ranks * m, k), np.float16, launch).astype(np.float64)
+            @ numbers(rank + 50, (k, n), np.float16).astype(np.float64)
+            for rank in range(ranks)
+        )  # fmt: skip
+
+    with weft.simulate(target="sm_90a"):
+        found = world(on, ranks, seed)
+    for launch in range(2):
+        parts = [results[launch].astype(np.float64) for results in found]
+        for part in parts if not scatter else []:
+            np.testing.assert_array_equal(part, parts[0])
+        whole = np.concatenate(parts) if scatter else parts[0]
+        np.testing.assert_allclose(whole, wanted(launch), rtol=5e-3, atol=5e-2)
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(3, marks=pytest.mark.matrix), *WORLDS])
+@pytest.mark.parametrize("method", ["one_shot", "two_shot"])
+@pytest.mark.parametrize(
+    ("residual", "dtype"), [(True, BF16), pytest.param(False, np.float32, marks=pytest.mark.matrix)]
+)
+def test_all_reduce_rms_norm(ranks: int, method: Any, residual: bool, dtype: Any):
+    rows, d, eps = 7, 200, 1e-5
+    weight = numbers(77, d, dtype)
+
+    def on(rank: int):
+        x = weft.distributed.empty((rows, d), dtype)
+        shared, results = weft.Symmetric(x), []
+        for launch in range(2):
+            x[:] = numbers(rank, (rows, d), dtype, launch)
+            h = numbers(99, (rows, d), dtype) if residual else None
+            out = distributed.all_reduce_rms_norm(shared, h, weight, eps=eps, method=method)
+            results.append((h, out))
+        return results
+
+    found = world(on, ranks, 1)
+    for launch in range(2):
+        h = sum(numbers(rank, (rows, d), dtype, launch).astype(np.float64) for rank in range(ranks))
+        if residual:
+            h = h + numbers(99, (rows, d), dtype).astype(np.float64)
+        wanted = h / np.sqrt((h * h).mean(-1, keepdims=True) + eps) * weight.astype(np.float64)
+        for results in found:
+            kept, out = results[launch]
+            np.testing.assert_array_equal(out, found[0][launch][1])
+            np.testing.assert_allclose(out.astype(np.float64), wanted, rtol=0.03, atol=0.03)
+            if residual:
+                np.testing.assert_allclose(kept.astype(np.float64), h, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "tokens", "width", "experts", "slots", "capacity"),
+    [
+        (2, 9, 40, 4, 2, 13),
+        pytest.param(2, 3, 5000, 2, 1, None, marks=pytest.mark.matrix),
+        pytest.param(3, 6, 24, 6, 1, None, marks=pytest.mark.matrix),
+        pytest.param(4, 9, 72, 8, 3, None, marks=pytest.mark.matrix),
+        pytest.param(8, 5, 40, 16, 2, None, marks=pytest.mark.matrix),
+    ],
+)
+def test_experts(ranks: int, tokens: int, width: int, experts: int, slots: int, capacity: int | None):
+    """Tokens go to experts that multiply them by a number of their own, and come back; also where there is not enough room."""
+    each, room = experts // ranks, capacity or ranks * (tokens + ranks) * slots
+
+    def given(rank: int, launch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(100 * launch + rank)
+        count = tokens + rank
+        return (
+            numbers(rank, (count, width), np.float16, launch),
+            rng.integers(0, experts, (count, slots)).astype(np.int32),
+            rng.random((count, slots)).astype(np.float32),
+        )
+
+    def on(rank: int):
+        rows, results = (weft.distributed.empty((room, width), np.float16) for _ in range(2))
+        counts, found = weft.Symmetric(weft.distributed.empty((ranks, experts), np.int32)), []
+        sent, back = weft.Symmetric(rows), weft.Symmetric(results)
+        for launch in range(2):
+            x, ids, weights = given(rank, launch)
+            offsets, places = distributed.dispatch(x, ids, experts, sent, counts, programs=3)
+            for expert in range(each):
+                part = slice(offsets[expert], offsets[expert + 1])
+                results[part] = rows[part] * (1 + rank * each + expert)
+            out = distributed.combine(back, ids, places, weights, experts, programs=3)
+            found.append((rows[: offsets[-1]].copy(), places, out))
+        return found
+
+    found = world(on, ranks, 2)
+    for launch in range(2):
+        for rank, results in enumerate(found):
+            rows, places, out = results[launch]
+            x, ids, weights = given(rank, launch)
+            factors = np.where(places >= 0, weights * (1.0 + ids), 0).sum(-1, keepdims=True)
+            np.testing.assert_allclose(out.astype(np.float64), x.astype(np.float64) * factors, rtol=5e-3, atol=5e-2)
+            arrived = [
+                given(source, launch)[0][token]
+                for expert in range(rank * each, rank * each + each)
+                for source in range(ranks)
+                for token, slot in np.argwhere(given(source, launch)[1] == expert)
+            ]
+            np.testing.assert_array_equal(rows, np.stack(arrived[:room]))
+            assert (places >= 0).all() or capacity is not None
+
+
+def _gathered(rank: int) -> float:
+    a = weft.distributed.empty((2, 128, 64), BF16)
+    a[:] = 1
+    return float(distributed.all_gather_matmul(weft.Symmetric(a), np.ones((64, 256), BF16))[0, 0])
+
+
+def _summed(rank: int) -> float:
+    work, out = (weft.Symmetric(weft.distributed.empty(shape, BF16)) for shape in (2 * 128 * 256, (256, 256)))
+    a, b = np.ones((256, 32), BF16), np.ones((32, 256), BF16)
+    return float(distributed.matmul_all_reduce(a, b, work, out)[200, 200])
+
+
+@pytest.mark.parametrize("on", [_gathered, _summed])
+def test_machine_code_of_a_matmul_between_ranks(on: Any):
+    made: list[Any] = []
     compiler.observers.append(made.append)
     try:
         with weft.simulate(target="sm_90a", hazards=False):
@@ -170,11 +304,13 @@ def _shared(shape: Any, dtype: Any = np.float32) -> weft.Symmetric:
     return weft.Symmetric(weft.distributed.empty(shape, dtype))
 
 
+HALF, IDS = np.zeros((8, 8), np.float16), np.zeros((8, 2), np.int32)
 MISTAKES = {
     "kernels-ranks-symmetric": lambda: distributed.all_reduce(np.zeros(4)),  # pyright: ignore[reportArgumentType]
     "kernels-ranks-array": lambda: distributed.all_gather([1], _shared((2, 1))),
     "kernels-ranks-dtype": lambda: distributed.all_reduce(_shared(4, np.int8)),
     "kernels-ranks-shape": lambda: distributed.all_gather(np.zeros(4, np.float32), _shared((2, 5))),
+    "kernels-ranks-experts": lambda: distributed.dispatch(HALF, IDS, 5, _shared((8, 8), np.float16), _shared((2, 5))),
     "kernels-ranks-method": lambda: distributed.all_reduce(_shared(4), method="three_shot"),  # pyright: ignore[reportArgumentType]
 }
 
@@ -194,6 +330,19 @@ def test_a_mistake(code: str):
         lambda: distributed.reduce_scatter(_shared(4)),
         lambda: distributed.reduce_scatter(_shared((2, 4)), np.zeros(3, np.float32)),
         lambda: distributed.all_gather(np.zeros((4, 4), np.float32)[:, 1], _shared((2, 4))),
+        lambda: distributed.matmul_reduce_scatter(HALF, HALF, _shared(8, np.float16)),
+        lambda: distributed.matmul_reduce_scatter(HALF[:7], HALF, _shared(1 << 20, np.float16)),
+        lambda: distributed.matmul_all_reduce(HALF, HALF, _shared(1 << 20, np.float16), _shared((8, 9), np.float16)),
+        lambda: distributed.matmul_all_reduce(HALF, np.zeros((9, 8), np.float16), _shared(8), _shared((8, 8))),
+        lambda: distributed.all_reduce_rms_norm(_shared((2, 20_000))),
+        lambda: distributed.dispatch(HALF, HALF, 4, _shared((8, 8), np.float16), _shared((2, 4), np.int32)),
+        lambda: distributed.dispatch(HALF, IDS, 4, _shared((8, 9), np.float16), _shared((2, 4), np.int32)),
+        lambda: distributed.dispatch(HALF[:3], IDS, 4, _shared((8, 8), np.float16), _shared((2, 4), np.int32)),
+        lambda: distributed.combine(_shared((8, 8), np.int8), IDS, IDS, IDS, 4),
+        lambda: distributed.combine(_shared((8, 8)), IDS, IDS, IDS, 4),
+        lambda: distributed.all_reduce_rms_norm(_shared((2, 8)), np.zeros(8, np.float32)),
+        lambda: distributed.all_reduce_rms_norm(_shared((2, 8)), weight=np.zeros(9, np.float32)),
+        lambda: distributed.all_reduce_rms_norm(_shared((2, 8)), method="no"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_operands_that_do_not_fit(call: Any):

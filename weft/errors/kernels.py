@@ -367,6 +367,12 @@ RANKS_SHAPE = row(
     "{what} needs {name} to be {wanted}, and it is {got}",
     "allocate it so, on every rank",
 )
+RANKS_EXPERTS = row(
+    "kernels-ranks-experts",
+    LaunchError,
+    "{what} got {got} experts for {ranks} ranks",
+    "every rank has as many experts: pass a multiple of {ranks}, up to {most}",
+)
 RANKS_METHOD = row(
     "kernels-ranks-method",
     LaunchError,

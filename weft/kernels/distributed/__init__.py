@@ -1,5 +1,5 @@
-"""Collective operations on symmetric tensors, each one launch per rank: all-reduce, all-gather, reduce-scatter, and matmuls
-that exchange operands or results while they multiply.
+"""Collective operations on symmetric tensors, each one launch per rank: all-reduce, all-gather, reduce-scatter, matmuls
+that exchange operands or results while they multiply, and the all-to-all of a mixture of experts.
 
     from weft.kernels import distributed
     x = weft.Symmetric(symm_mem.empty(n, dtype=torch.bfloat16, device="cuda"))
@@ -10,6 +10,7 @@ programs of a launch signal each other on flags from 0 on.
 """
 
 from weft.kernels.distributed.collectives import all_gather, all_reduce, reduce_scatter
+from weft.kernels.distributed.experts import Dispatched, combine, dispatch
 from weft.kernels.distributed.norms import all_reduce_rms_norm
 from weft.kernels.distributed.products import (
     GatherMatmulConfig,
@@ -21,6 +22,7 @@ from weft.kernels.distributed.products import (
 )
 
 __all__ = [
-    "GatherMatmulConfig", "ReduceMatmulConfig", "all_gather", "all_gather_matmul", "all_reduce",
-    "all_reduce_rms_norm", "matmul_all_reduce", "matmul_reduce_scatter", "reduce_scatter", "work_elements",
+    "Dispatched", "GatherMatmulConfig", "ReduceMatmulConfig", "all_gather", "all_gather_matmul", "all_reduce",
+    "all_reduce_rms_norm", "combine", "dispatch", "matmul_all_reduce", "matmul_reduce_scatter", "reduce_scatter",
+    "work_elements",
 ]  # fmt: skip

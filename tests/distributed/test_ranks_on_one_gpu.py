@@ -99,7 +99,31 @@ def check_matmul_sums(numbers: Numbers, rank: int) -> None:
             numbers.torch.testing.assert_close(whole.float(), wanted, rtol=0.03, atol=0.3)
 
 
-CHECKS = [check_all_reduce, check_gather_and_scatter, check_all_reduce_rms_norm]
+def check_experts(numbers: Numbers, rank: int) -> None:
+    torch, ranks, experts = numbers.torch, numbers.ranks, 16
+    each = experts // ranks
+    for tokens, width, slots in ((33, 1000, 2), (128, 7168, 8)):
+        capacity = ranks * tokens * slots
+        rows, results = (weft.distributed.empty((capacity, width), torch.bfloat16) for _ in range(2))
+        counts = weft.Symmetric(weft.distributed.empty((ranks, experts), torch.int32))
+        sent, back = weft.Symmetric(rows), weft.Symmetric(results)
+        for launch in range(LAUNCHES):
+            generator = torch.Generator().manual_seed(10 * launch + rank)
+            ids = torch.randint(0, experts, (tokens, slots), generator=generator, dtype=torch.int32).cuda()
+            weights = torch.rand(tokens, slots, generator=generator).cuda()
+            x = numbers.of(rank, (tokens, width), launch)
+            found = distributed.dispatch(x, ids, experts, sent, counts)
+            bounds = found.offsets.tolist()
+            assert bounds[-1] == int(counts.tensor[:, rank * each : rank * each + each].sum())
+            for expert in range(each):
+                part = slice(bounds[expert], bounds[expert + 1])
+                results[part] = rows[part] * (1 + rank * each + expert)
+            out = distributed.combine(back, ids, found.places, weights, experts)
+            factors = (weights * (1 + ids)).sum(-1, keepdim=True)
+            torch.testing.assert_close(out.float(), x.float() * factors, rtol=0.02, atol=0.02)
+
+
+CHECKS = [check_all_reduce, check_gather_and_scatter, check_all_reduce_rms_norm, check_experts]
 ON_HOPPER = [check_all_gather_matmul, check_matmul_sums]
 
 

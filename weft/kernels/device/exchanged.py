@@ -1,0 +1,123 @@
+"""Tokens to experts of other ranks, and their results back: the all-to-all of a mixture of experts.
+
+`dispatch` sorts by expert across ranks: the rows of a rank's experts lie one expert after the other, and within an expert by
+the rank that they come from. Where a row goes follows from how many tokens each rank has for each expert, so the ranks exchange
+these counts first, and every program computes the table of first rows from them. `combine` fetches the rows back, and adds them
+up with weights.
+
+Flags of `dispatch`: program i gets the counts on flag i, and meets its like on flag PROGRAMS + i when all rows are stored.
+"""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+from weft.kernels.device.gathered import signal_flags
+from weft.kernels.device.ranks import meet
+
+
+@jit
+def exchange_counts(counts: gl.symmetric, own, experts, PROGRAMS: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr):
+    """Store the rank's counts of tokens for all experts in its row of `counts`, on every rank, and wait for all other rows.
+
+    No rank reads the rows of an earlier launch any more: it did so before it met this rank's programs at that launch's end."""
+    program, at = gl.program_id(0), gl.arange(0, BINS, BIN)
+    if program == 0:
+        found = gl.load(own + at, at < experts, 0)
+        for rank in gl.static_range(counts.world_size):
+            gl.store(counts.peer(rank) + (counts.rank * experts + at), found, at < experts)
+            signal_flags(counts, rank, 0, PROGRAMS)
+    for rank in gl.static_range(counts.world_size):
+        gl.wait_signal(counts, rank, program)
+
+
+@jit
+def first_rows(
+    counts: gl.symmetric, own_offsets, offsets, experts, each, capacity, table, BINS: gl.constexpr, BIN: gl.constexpr
+):
+    """The table by expert of the first row there for tokens of this rank, less the place of the first of them in the order of
+    this rank: a token's row is that plus its place. Program 0 stores the `offsets` of the own experts' rows."""
+    at = gl.arange(0, BINS, BIN)
+    total, before = gl.zeros([BINS], gl.int32, BIN), gl.zeros([BINS], gl.int32, BIN)
+    for rank in gl.static_range(counts.world_size):
+        found = gl.load(counts.local + (rank * experts + at), at < experts, 0)
+        total += found
+        before += gl.where(counts.rank > rank, found, 0)
+    upto = gl.cumsum(total, 0)
+    # Rows are counted from the first one of the expert's rank.
+    table.store(upto - total)
+    start = upto - total - table.gather(gl.minimum(at // each * each, BINS - 1), 0)
+    if gl.program_id(0) == 0:
+        inside = (at // each == counts.rank) & (at < experts)
+        gl.store(offsets + (at - counts.rank * each), gl.minimum(start, capacity), inside)
+        last = at == counts.rank * each + each - 1
+        gl.store(offsets + each + gl.zeros_like(at), gl.minimum(start + total, capacity), last)
+    table.store(start + before - gl.load(own_offsets + at, at < experts, 0))
+
+
+@jit
+def dispatch(
+    x, ids, own, own_offsets, own_places, rows: gl.symmetric, counts: gl.symmetric, offsets, places, tokens, width, experts,
+    each, capacity, K: gl.constexpr, PROGRAMS: gl.constexpr, TOKENS: gl.constexpr, COLUMNS: gl.constexpr,
+    TILE: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr,
+):  # fmt: skip
+    """Store each token to the ranks of its K experts; `places`: its row there, or -1 where there is no expert or no room."""
+    program = gl.program_id(0)
+    exchange_counts(counts, own, experts, PROGRAMS, BINS, BIN)
+    table = gl.allocate_shared_memory(gl.int32, [BINS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    first_rows(counts, own_offsets, offsets, experts, each, capacity, table, BINS, BIN)
+    line = gl.arange(0, TOKENS, gl.SliceLayout(1, TILE))
+    column = gl.arange(0, COLUMNS, gl.SliceLayout(0, TILE))[None, :]
+    for first in range(program * TOKENS, tokens, PROGRAMS * TOKENS):
+        token = first + line
+        there = token < tokens
+        ranks, targets, goes = (), (), ()
+        for slot in gl.static_range(K):
+            expert = gl.load(ids + (token * K + slot), there, -1).to(gl.int32)
+            known = (expert >= 0) & (expert < experts)
+            expert = gl.where(known, expert, 0)
+            target = table.gather(expert, 0) + gl.load(own_places + (token * K + slot), there & known, 0)
+            known = known & (target < capacity)
+            gl.store(places + (token * K + slot), gl.where(known, target, -1), there)
+            ranks, targets, goes = (*ranks, expert // each), (*targets, target), (*goes, known)
+        for start in range(0, width, COLUMNS):
+            at = start + column
+            value = gl.load(x + (token.to(gl.int64)[:, None] * width + at), there[:, None] & (at < width))
+            for slot in gl.static_range(K):
+                row = rows.peer(ranks[slot])[:, None] + targets[slot].to(gl.int64)[:, None] * width
+                gl.store(row + at, value, goes[slot][:, None] & (at < width))
+    meet(rows, PROGRAMS + program)
+
+
+@jit
+def combine(
+    rows: gl.symmetric, ids, places, weights, out, tokens, width, each,
+    K: gl.constexpr, PROGRAMS: gl.constexpr, TOKENS: gl.constexpr, COLUMNS: gl.constexpr, TILE: gl.constexpr,
+):  # fmt: skip
+    """out[token] = the sum over its experts of weight * row, in float32."""
+    program = gl.program_id(0)
+    line = gl.arange(0, TOKENS, gl.SliceLayout(1, TILE))
+    column = gl.arange(0, COLUMNS, gl.SliceLayout(0, TILE))[None, :]
+    meet(rows, program)
+    for first in range(program * TOKENS, tokens, PROGRAMS * TOKENS):
+        token = first + line
+        there = token < tokens
+        sources, scales, known = (), (), ()
+        for slot in gl.static_range(K):
+            place = gl.load(places + (token * K + slot), there, -1)
+            expert = gl.load(ids + (token * K + slot), place >= 0, 0).to(gl.int32)
+            scales += (gl.load(weights + (token * K + slot), place >= 0, 0).to(gl.float32),)
+            sources += (rows.peer(expert // each)[:, None] + place.to(gl.int64)[:, None] * width,)
+            known += ((place >= 0)[:, None],)
+        for start in range(0, width, COLUMNS):
+            at = start + column
+            # All loads come first, so that they are on their way together.
+            parts = ()
+            for slot in gl.static_range(K):
+                parts += (gl.load(sources[slot] + at, known[slot] & (at < width), 0),)
+            total = gl.zeros([TOKENS, COLUMNS], gl.float32, TILE)
+            for slot in gl.static_range(K):
+                total += parts[slot].to(gl.float32) * scales[slot][:, None]
+            stored = total.to(out.dtype.element_ty)
+            gl.store(out + (token.to(gl.int64)[:, None] * width + at), stored, there[:, None] & (at < width))
+    meet(rows, program)
