@@ -1,4 +1,7 @@
-"""Kernels between ranks on a GPU, all ranks of which share it: `weft.distributed.on_one_gpu`, with small grids."""
+"""Kernels between ranks on a GPU, all ranks of which share it: `weft.distributed.on_one_gpu`, with small grids.
+
+Ranks meet before each launch: CUDA and PyTorch load the code of a kernel at its first launch and wait for the GPU meanwhile, and
+a rank that does so while the other one waits for it would wait for itself."""
 
 from __future__ import annotations
 
@@ -39,6 +42,7 @@ def check_all_reduce(numbers: Numbers, rank: int) -> None:
         shared = weft.Symmetric(x)
         for launch in range(LAUNCHES):
             x.copy_(numbers.of(rank, (n,), launch))
+            weft.distributed.barrier()
             distributed.all_reduce(shared, method=method)  # pyright: ignore[reportArgumentType]
             numbers.torch.testing.assert_close(x, numbers.total((n,), launch).bfloat16(), rtol=0, atol=0)
 
@@ -49,10 +53,12 @@ def check_gather_and_scatter(numbers: Numbers, rank: int) -> None:
     shared = weft.Symmetric(out)
     for launch in range(LAUNCHES):
         out.fill_(float("nan"))
+        x = numbers.of(rank, shape, launch)
         weft.distributed.barrier()
-        distributed.all_gather(numbers.of(rank, shape, launch), shared)
+        distributed.all_gather(x, shared)
         for other in range(numbers.ranks):
             numbers.torch.testing.assert_close(out[other], numbers.of(other, shape, launch), rtol=0, atol=0)
+        weft.distributed.barrier()
         part = distributed.reduce_scatter(shared)
         wanted = (numbers.of(rank, shape, launch).float() * numbers.ranks).bfloat16()
         numbers.torch.testing.assert_close(part, wanted, rtol=0.01, atol=0.01)
@@ -65,6 +71,7 @@ def check_all_reduce_rms_norm(numbers: Numbers, rank: int) -> None:
         for launch in range(LAUNCHES):
             x.copy_(numbers.of(rank, (rows, d), launch))
             residual = numbers.of(99, (rows, d), launch)
+            weft.distributed.barrier()
             out = distributed.all_reduce_rms_norm(shared, residual, weight, method=method)  # pyright: ignore[reportArgumentType]
             h = numbers.total((rows, d), launch).bfloat16().float() + numbers.of(99, (rows, d), launch).float()
             wanted = numbers.torch.nn.functional.rms_norm(h, (d,), weight.float(), 1e-6)
@@ -78,6 +85,7 @@ def check_all_gather_matmul(numbers: Numbers, rank: int) -> None:
         shared = weft.Symmetric(a)
         for launch in range(LAUNCHES):
             a[rank].copy_(numbers.of(rank, (m, k), launch))
+            weft.distributed.barrier()
             out = distributed.all_gather_matmul(shared, b, config=GATHER)
             whole = numbers.torch.cat([numbers.of(other, (m, k), launch) for other in range(numbers.ranks)])
             numbers.torch.testing.assert_close(out.float(), whole.float() @ b.float(), rtol=0.02, atol=0.1)
@@ -90,7 +98,9 @@ def check_matmul_sums(numbers: Numbers, rank: int) -> None:
         every = weft.Symmetric(weft.distributed.empty((ranks * m, n), dtype))
         for launch in range(LAUNCHES):
             a, b = numbers.of(rank, (ranks * m, k), launch), numbers.of(rank + 50, (k, n))
+            weft.distributed.barrier()
             part = distributed.matmul_reduce_scatter(a, b, work, config=REDUCE)
+            weft.distributed.barrier()
             whole = distributed.matmul_all_reduce(a, b, work, every, config=REDUCE)
             wanted = sum(
                 numbers.of(r, (ranks * m, k), launch).float() @ numbers.of(r + 50, (k, n)).float() for r in range(ranks)
@@ -112,12 +122,14 @@ def check_experts(numbers: Numbers, rank: int) -> None:
             ids = torch.randint(0, experts, (tokens, slots), generator=generator, dtype=torch.int32).cuda()
             weights = torch.rand(tokens, slots, generator=generator).cuda()
             x = numbers.of(rank, (tokens, width), launch)
+            weft.distributed.barrier()
             found = distributed.dispatch(x, ids, experts, sent, counts)
             bounds = found.offsets.tolist()
             assert bounds[-1] == int(counts.tensor[:, rank * each : rank * each + each].sum())
             for expert in range(each):
                 part = slice(bounds[expert], bounds[expert + 1])
                 results[part] = rows[part] * (1 + rank * each + expert)
+            weft.distributed.barrier()
             out = distributed.combine(back, ids, found.places, weights, experts)
             factors = (weights * (1 + ids)).sum(-1, keepdim=True)
             torch.testing.assert_close(out.float(), x.float() * factors, rtol=0.02, atol=0.02)

@@ -109,8 +109,9 @@ def on_one_gpu(fn: Callable[[int], T], ranks: int = 2) -> list[T]:
 
     A host function of `weft.distributed.simulate` runs so on a GPU: `weft.distributed.empty` then allocates CUDA tensors, of
     a dtype of PyTorch. Each rank is a thread with a stream of its own, and the programs of all ranks have to fit on the GPU
-    together: choose grids of at most its share. A launch that waits for a kernel which must still be compiled waits its
-    `timeout_ns` at most, so prefer kernels that are compiled alike for all ranks, as they are if shapes and options agree.
+    together: choose grids of at most its share. CUDA waits for the GPU when it loads the code of a kernel, at its first
+    launch: before the first launch of a kernel that waits for other ranks, meet them by `weft.distributed.barrier`, so that no
+    rank still has others to load.
 
     A failure on a rank is raised when all have ended. Raises LaunchError (ranks-option).
     """

@@ -90,8 +90,10 @@ def combine(
 
     `rows` `[capacity, width]`, symmetric, float16, bfloat16 or float32: on each rank the results of its experts, in the rows of
     `dispatch`. `ids` and `places` as given to `dispatch` and returned by it, `weights` `[T, k]` of float32 or the type of the
-    rows. Sums are float32, in the order of the slots; a token that went nowhere gets zeros. `programs` as for
-    `dispatch`. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape, kernels-ranks-experts.
+    rows. Sums are float32, in the order of the slots; a token that went nowhere gets zeros. `programs` as for `dispatch`.
+
+    Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape,
+    kernels-ranks-experts.
     """
     what = "combine"
     room = symmetric(what, "rows", rows)
