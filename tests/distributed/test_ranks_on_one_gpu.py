@@ -1,7 +1,7 @@
 """Kernels between ranks on a GPU, all ranks of which share it: `weft.distributed.on_one_gpu`, with small grids.
 
-Ranks meet before each launch: CUDA and PyTorch load the code of a kernel at its first launch and wait for the GPU meanwhile, and
-a rank that does so while the other one waits for it would wait for itself."""
+Ranks meet before each launch: CUDA loads the code of a kernel at its first launch and waits for the GPU meanwhile, and a rank
+that does so while the other one waits for it would wait for itself."""
 
 from __future__ import annotations
 
