@@ -9,6 +9,7 @@ import pytest
 
 from tests.cuda.build import ARCHITECTURES, Kernel, compiled, needs_nvrtc, pointer
 from tests.effort import some
+from weft import targets
 from weft.cuda import RULES
 from weft.ir.define import OPS
 from weft.ir.types import (
@@ -214,6 +215,15 @@ def test_atomics(arch):
             k.emit(memory.store_regs, ptr, old, None, offsets=((0, 0),), registers=((0,), (1,)), vec=1)
             old = k.emit(memory.atomic_cas_regs, ptr, value, value, mask, order=order, scope="sys")
             k.emit(memory.store_regs, ptr, old, None, offsets=((0, 0),), registers=((0,), (1,)), vec=1)
+    vectors = [(float32, (2, 4)), (float16, (2, 8)), (bfloat16, (4,))] if targets.get(arch).has_vector_atomics else []
+    given = {"kind": "add", "order": "relaxed"}
+    for (dtype, widths), scope in zip(vectors, itertools.cycle(("gpu", "sys"))):
+        for vec, mask in itertools.product(widths, (None, flag)):
+            value, there = k.number(3, dtype, vec), (tuple(range(vec)),)
+            k.emit(
+                memory.reduce_regs, parameter(k, dtype), value, mask, offsets=((0,),), registers=there, vec=vec,
+                scope=scope, **given,
+            )  # fmt: skip
     assert compiled(k.done(), arch).n_regs > 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -95,6 +96,21 @@ def test_contended_float_sums_of_whole_numbers_are_exact(run, rng, kind):
     want = np.zeros(5)
     np.add.at(want, np.arange(2000) % 5, x.astype(np.float64))
     same(memory, want.astype(kind))
+
+
+@weft.jit
+def add_up(memory, x, n, layout: gl.constexpr):
+    at = gl.arange(0, 512, layout)
+    gl.atomic_add(memory + at, gl.load(x + gl.program_id(0) * 512 + at, mask=at < n), mask=at < n, sem="relaxed")
+
+
+@pytest.mark.parametrize(("kind", "each"), [(ml_dtypes.bfloat16, 2), (np.float16, 8), (np.float32, 4)])
+def test_relaxed_sums_of_neighbours_are_vectors(run, rng, kind, each):
+    """The whole numbers of three programs add up, and a mask whose limit is a multiple of 16 leaves vectors whole."""
+    x, memory = frozen(rng.integers(-2, 3, 1536).astype(kind)), np.zeros(512, kind)
+    made = run(add_up, 3, memory, x, 496, gl.BlockedLayout([each], [32], [4], [0]))
+    same(memory, np.where(np.arange(512) < 496, x.reshape(3, 512).sum(0), 0).astype(kind))
+    assert made is None or f"x{each}_gpu_if(" in made.asm["cuda"]
 
 
 @weft.jit

@@ -38,8 +38,9 @@ def atomic_add(
 
     `val` is broadcast to the addresses and converted to their element type: float16, bfloat16, float32, float64 or an integer
     of 32 or 64 bits. `sem` is relaxed, acquire, release or acq_rel (the default); `scope` is cta, cluster, gpu (the default) or
-    sys. Old values of masked-off elements are undefined. Raises language-atomic-type, language-atomic-order, and the errors of
-    `load`.
+    sys. Old values of masked-off elements are undefined. On Hopper and later, relaxed additions of float16, bfloat16 and
+    float32 at neighbouring addresses, whose old values are not used, are instructions of up to 16 bytes (PTX ISA, red).
+    Raises language-atomic-type, language-atomic-order, and the errors of `load`.
 
     A one-element view, as of `t.tile[1, 1](i, j)`, stands for its address, in global or in shared memory. Every thread then
     performs an atomic of its own, as at a scalar address in a kernel that is launched with `block=`. Raises

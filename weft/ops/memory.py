@@ -206,6 +206,19 @@ def atomic_regs(
     return value.type
 
 
+@op("memory.reduce_regs", effects=_updates)
+def reduce_regs(
+    ptr: Value, value: Value, mask: Value | None, *strides: Value,
+    offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, kind: Atomic, order: MemoryOrder,
+    scope: MemoryScope,
+) -> None:  # fmt: skip
+    """Combine registers into memory without reading old values, by accesses of two registers or more (PTX ISA, red with
+    `.vec_32_bit` or `.vec_16_bit`): each element is an atomic of its own."""
+    _accesses(ptr, mask, strides, offsets, registers, vec)
+    require(kind == "add" and order == "relaxed" and dtype_of(value).is_floating(), "no such vector")
+    require(regs(value).element == pointer_of(ptr).element_ty, "combined through a pointer to another type")
+
+
 @op("memory.atomic_cas_regs", effects=_updates, scope="thread")
 def atomic_cas_regs(
     ptr: Value, compare: Value, value: Value, mask: Value | None, order: MemoryOrder, scope: MemoryScope

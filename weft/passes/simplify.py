@@ -316,7 +316,7 @@ _ARRAYS = {
     regs.concat: Registers.concat, regs.gather: Registers.gather, regs.splat: Registers.splat,
     regs.extract: Registers.extract,
 }  # fmt: skip
-_STORES = (memory.store_regs, thread.store_shared, thread.store_local)
+_STORES = (memory.store_regs, memory.reduce_regs, thread.store_shared, thread.store_local)
 _ACCESSES = (memory.load_regs, *_STORES, thread.load_shared, async_copy.copy)
 _SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replacement]] = {
     arith.constant: _Simplifier.constant,

@@ -9,7 +9,7 @@ from weft.cuda.text import accesses as access
 from weft.cuda.text import atomics, polls
 from weft.cuda.text.accesses import AccessFunction, Masked
 from weft.cuda.text.refs import Index, Variable
-from weft.cuda.text.spelling import c_type, string
+from weft.cuda.text.spelling import c_type, c_type_of, string
 from weft.cuda.text.tables import IndexTable, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import DType
@@ -113,25 +113,31 @@ def write_registers(
     e: Emitter, a: AccessFunction, value: Value, registers: tuple[IndexTable, ...], texts: Texts
 ) -> None:
     """The accesses of a store, each from its registers."""
-    ref, first = e.refs[value], consecutive(registers)
+    ref = e.refs[value]
     if registers and registers[0] and len(registers) * len(registers[0]) == 1:
         e.out.statement(access.write(e, a, texts(0)[0], ref.at(registers[0][0]), texts(0)[1]))
         return
+
+    def statement(part: str, index: Index) -> str:
+        address, mask = texts(index)
+        return access.store(e, a, address, part, mask)
+
+    write_vectors(e, value, registers, statement)
+
+
+def write_vectors(
+    e: Emitter, value: Value, registers: tuple[IndexTable, ...], statement: Callable[[str, Index], str]
+) -> None:
+    """A statement for each access, given its registers; those that are not consecutive are copied to a small array."""
+    ref, first = e.refs[value], consecutive(registers)
     if first is not None and isinstance(ref, Variable) and ref.count is not None:
-        e.unrolled(
-            len(registers),
-            [(e.out.loc, lambda index: _store_from(e, a, plus(ref.name, e.entry(first, index)), *texts(index)))],
-        )
+        e.unrolled(len(registers), [(e.out.loc, lambda index: statement(plus(ref.name, e.entry(first, index)), index))])
         return
     with e.registers(len(registers)) as index:
         picked = [e.picked(ref, table).at(index) for table in zip(*registers, strict=True)]
         part = e.names.fresh("part")
-        e.out.statement(f"const {c_type(a.dtype)} {part}[{a.vec}] = {{{', '.join(picked)}}};")
-        e.out.statement(_store_from(e, a, part, *texts(index)))
-
-
-def _store_from(e: Emitter, a: AccessFunction, registers: str, address: str, mask: str | None) -> str:
-    return access.store(e, a, address, registers, mask)
+        e.out.statement(f"const {c_type_of(value.type)} {part}[{len(picked)}] = {{{', '.join(picked)}}};")
+        e.out.statement(statement(part, index))
 
 
 def _on(e: Emitter, mask: Value | None, index: Index) -> str | None:
@@ -172,6 +178,19 @@ def _store(e: Emitter, op: Op) -> None:
 def _atomic(e: Emitter, op: Op) -> None:
     atomic = atomics.Atomic(op.attrs["kind"], _pointee(op), op.attrs["order"], op.attrs["scope"], _is_masked(op))
     _exchanged(e, op, atomics.combine(e, op, atomic))
+
+
+@emits(memory.reduce_regs)
+def _reduce(e: Emitter, op: Op) -> None:
+    _, value, mask, *strides = op.operands
+    assert value is not None
+    name = atomics.reduction(e, _pointee(op), op.attrs["vec"], op.attrs["scope"], mask is not None)
+
+    def statement(registers: str, index: Index) -> str:
+        on = [] if mask is None else [e.at(mask, index)]
+        return f"{name}({', '.join([_address(e, op, strides, index), registers, *on])});"
+
+    write_vectors(e, value, op.attrs["registers"], statement)
 
 
 @emits(memory.atomic_cas_regs)

@@ -88,6 +88,26 @@ def exchange(e: Emitter, atomic: Atomic) -> str:
     return e.pieces.define(atomic.name, Piece(text, _struct(atomic.dtype)))
 
 
+def reduction(e: Emitter, dtype: DType, vec: int, scope: str, masked: bool) -> str:
+    """The function `f(p, x[, on])`: relaxed additions of `vec` neighbours to memory by one instruction."""
+    narrow = is_small_float(dtype)
+    kind = f"noftz.v{vec}.{'bf16' if dtype.is_bf16() else 'f16'}" if narrow else f"v{vec}.{dtype.code}"
+    name = "_".join(["reduce_add", f"{dtype.code}x{vec}", scope, *["if"] * masked])
+    words = [f'"h"(__builtin_bit_cast(u16, x[{i}]))' if narrow else f'"f"(x[{i}])' for i in range(vec)]
+    operands = ['"l"(p)', *words]
+    braces = ", ".join(f"%{i + 1}" for i in range(vec))
+    instruction = f"red.relaxed.{scope}.global.add.{kind} [%0], {{{braces}}};"
+    on, guarded = "", instruction
+    if masked:
+        on, operands = ", bool on", [*operands, '"r"((int)on)']
+        guarded = f"{{\\n.reg .pred on;\\nsetp.ne.b32 on, %{vec + 1}, 0;\\n@on {instruction}\\n}}"
+    text = (
+        f"DEV void {name}({c_type(dtype)}* p, const {c_type(dtype)}* x{on}) {{\n"
+        f'  asm volatile("{guarded}" : : {", ".join(operands)} : "memory"); }}'
+    )
+    return e.pieces.define(name, Piece(text, _struct(dtype)))
+
+
 def _native(e: Emitter, atomic: Atomic) -> tuple[str, str] | None:
     """The operation with its type, and the constraint, if PTX has the instruction."""
     kind, dtype = atomic.kind, atomic.dtype

@@ -6,7 +6,9 @@ from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import TileType
 from weft.ops import async_copy, mbarrier, memory, thread
 
-BY_REGISTER = (memory.load_regs, memory.store_regs, memory.atomic_regs, memory.atomic_cas_regs, memory.poll_regs)
+BY_REGISTER = (
+    memory.load_regs, memory.store_regs, memory.atomic_regs, memory.reduce_regs, memory.atomic_cas_regs, memory.poll_regs,
+)  # fmt: skip
 BY_THREAD = (mbarrier.init_at, mbarrier.invalidate_at, mbarrier.arrive_at, mbarrier.arrive_in, mbarrier.probe)
 
 

@@ -131,6 +131,19 @@ def _atomic_regs(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None) 
     return access.atomic(Request(task, op, ptr, mask), op.attrs["kind"], value)
 
 
+@rule(memory.reduce_regs)
+def _reduce_regs(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None, *strides: Data) -> None:
+    """Element by element, as PTX defines it."""
+    vec, size = op.attrs["vec"], access.pointee(op).itemsize
+    constants, *factors = table_of(op, "offsets")
+    first = access.moved_by(ptr, access.offset_of(constants, strides, factors), size)
+    starts = moved(per_thread(task, first, len(constants)), lambda array: np.repeat(array, vec, 1))
+    address = access.moved_by(starts, Data(np.tile(arange(vec), len(constants))), size)
+    on = None if mask is None else moved(per_thread(task, mask, len(constants)), lambda array: np.repeat(array, vec, 1))
+    each = moved(value, lambda array: array[:, table_of(op, "registers").ravel()])
+    access.atomic(Request(task, op, address, on), op.attrs["kind"], each)
+
+
 @rule(memory.atomic_cas_regs)
 def _atomic_cas_regs(task: Task, op: Op, ptr: Data, compare: Data, value: Data, mask: Data | None) -> Data:
     return access.compare_and_swap(Request(task, op, ptr, mask), compare, value)

@@ -101,6 +101,24 @@ def test_atomics_give_old_values_to_all_holders(case, kind):
     k.check()
 
 
+@pytest.mark.parametrize(("order", "used", "element", "vec"), [
+    ("relaxed", False, float32, 4), ("relaxed", True, float32, 1), ("acq_rel", False, float32, 1),
+    ("relaxed", False, float64, 1), ("relaxed", False, bfloat16, 4),
+])  # fmt: skip
+def test_additions_are_vectors_if_relaxed_and_nothing_reads_old_values(order, used, element, vec):
+    k = tile_kernel()
+    at = k.positions((512,), LINE)
+    address = k.address(k.pointer_in(any_bits(k.rng, element, 512), element), at)
+    value = k.input(element, (512,), LINE)
+    old = k.emit(memory.atomic, address, value, None, kind="add", order=order)
+    if used:
+        k.output(old)
+    k.output(k.emit(memory.load, address, None, None))
+    after = k.check()
+    assert [op.attrs["vec"] for op in ops_of(after, memory.reduce_regs)] == [vec] * (vec > 1)
+    assert count(after, memory.atomic_regs) == (vec == 1)
+
+
 @pytest.mark.parametrize("element", [int32, int64, float32, float16])
 def test_old_values_reach_holders_whose_lanes_are_not_just_repeated(element):
     """Lanes 16 to 31 repeat other lanes than those their numbers give with a bit cleared."""

@@ -19,6 +19,9 @@ from weft.passes.lower.rules.arith import affine, elementwise, kept_scalar
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.vectors import Tiles, address_operands, vectorize
 
+REDUCED_BYTES = 16
+"""Of the widest vector that is added to memory (PTX ISA, red)."""
+
 
 def operand_form(lo: Lowering, value: Value | None) -> Form | None:
     """The form of an optional operand; a scalar is a splat of one register."""
@@ -141,7 +144,31 @@ def atomic(lo: Lowering, op: Op) -> None:
     If the operands of a scalar atomic diverge, each thread executes its own and keeps its old value, as in `store`.
     """
     ptr, value, mask = op.operands
-    _exchange(lo, op, (ptr, value), mask)
+    if not _reduced(lo, op):
+        _exchange(lo, op, (ptr, value), mask)
+
+
+def _reduced(lo: Lowering, op: Op) -> bool:
+    """Emit vectors of relaxed additions whose old values nothing reads; False if there are none."""
+    ptr, value, mask = op.operands
+    assert ptr is not None and value is not None
+    element = pointer_of(ptr).element_ty
+    added = op.attrs["kind"] == "add" and op.attrs["order"] == "relaxed" and element.is_floating() and element.bits < 64
+    if op.result in lo.used or not lo.target.has_vector_atomics or not added or isinstance(ptr.type, ScalarType):
+        return False
+    address, data, masked = (operand_form(lo, v) for v in (ptr, value, mask))
+    assert address is not None and data is not None
+    registers = owned(linear_of(ptr))
+    limit = REDUCED_BYTES // element.itemsize
+    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, element.itemsize, limit)
+    if vectors.vec == 1:
+        return False
+    base, strides, offsets = address_operands(lo, address, vectors.leaders)
+    lo.emit(
+        memory.reduce_regs, base, lo.array(data), predicate(lo, masked, vectors.leaders, _owner(lo, op, ptr)), *strides,
+        offsets=offsets, registers=vectors.groups, vec=vectors.vec, **op.attrs,
+    )  # fmt: skip
+    return True
 
 
 def atomic_cas(lo: Lowering, op: Op) -> None:
