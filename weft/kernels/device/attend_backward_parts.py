@@ -66,6 +66,8 @@ class Extents:
     @jit
     def share(self, number):
         """The share of a program. With a causal mask the first keys are seen by most queries, and those of the first programs.
+        The half of the keys that fewer queries see comes last, of all heads and not band by band: short programs fill the
+        multiprocessors up while the last long ones run.
 
         In order, programs wait for those before them, and with a causal mask queries see the last keys first of all: there the
         last keys are those of the first programs, which reach their first queries while the others compute theirs."""
@@ -73,7 +75,10 @@ class Extents:
         columns = gl.cdiv(self.keys, plan.block_n)
         if plan.parts.sequences:
             columns = self.keys // plan.block_n + self.sequences
-        _, row, column = in_bands(number, self.heads, columns, self.band)
+        if plan.parts.right and not plan.ordered:
+            row, column = self.longest_first(number, columns)
+        else:
+            _, row, column = in_bands(number, self.heads, columns, self.band)
         if plan.ordered and plan.parts.right:
             column = columns - 1 - column
         if plan.parts.sequences:
@@ -89,6 +94,16 @@ class Extents:
         batch, key = row // self.kv_heads, column * plan.block_n
         first, blocks = self.visited(batch, key)
         return Share(batch, row - batch * self.kv_heads, key, first, blocks, 0, 0, 0, self)
+
+    @jit
+    def longest_first(self, number, columns):
+        """Row and column of a program: half of the columns in bands of heads, then the others, column by column."""
+        longer = columns // 2
+        rest = number - longer * self.heads
+        first = rest < 0
+        number, band = gl.where(first, number, rest), gl.where(first, self.band, self.heads)
+        _, row, column = in_bands(number, self.heads, gl.where(first, longer, columns - longer), band)
+        return row, gl.where(first, column, column + longer)
 
 
 @jit
