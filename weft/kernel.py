@@ -69,6 +69,9 @@ _KERNELS_KEPT = 1024
 _SYNC_MODES = ("auto", "explicit", "none")
 
 
+Keep = Callable[[Launcher, Grid, Sequence[Any]], None]
+
+
 class JITFunction(Referenced, Method[P, R]):
     """A kernel, or a helper of kernels: made by `@weft.jit`.
 
@@ -115,6 +118,7 @@ class JITFunction(Referenced, Method[P, R]):
         self._launchers: dict[Hashable, Launcher] = {}
         self._repeats = False
         self._watches: watch.Watches = {}
+        self._forgotten = 0
         self._lock = Lock()
 
     @lazy
@@ -237,27 +241,23 @@ class JITFunction(Referenced, Method[P, R]):
         return self._binder.launch
 
     @opaque
-    def relaunch(self, token: Hashable, programs: Grid, stream: Any, *values: Any) -> CompiledKernel | None:
-        """Launch what `repeat` has kept under a token with other addresses: `values` as in `weft.runtime.launch.Run`.
-
-        None, without a launch, if nothing is kept, after an edit of what the kernel has read, while launches are rehearsed and
-        in a block of settings. A caller whose launches differ in nothing that the kernel is specialised on spares itself the
-        key of all arguments, which takes most of a launch's time in weft."""
+    def generation(self) -> int | None:
+        """A number that changes when compiled variants are dropped, as after an edit of what the kernel has read; None while
+        launches are rehearsed and in a block of settings, which need other variants."""
         if rehearsal.under_way or settings.under_way():
             return None
-        own = self._binder
-        if own.watched and watch.changed(own.watched):
+        if watch.changed(self._binder.watched):
             self.forget()
-        run = own.table.get(token)
-        return None if run is None else run(programs, stream, *values)
+        return self._forgotten
 
     @opaque
-    def repeat(self, token: Hashable, programs: Any, *args: Any, **keywords: Any) -> CompiledKernel:
-        """Launch on a grid; from the third launch on the launcher is kept under a token for `relaunch`."""
+    def repeat(self, keep: Keep, programs: Any, *args: Any, **keywords: Any) -> CompiledKernel:
+        """Launch on a grid; from the third launch of the kernel on `keep` is told the launcher, the grid and the values."""
+        # What a caller keeps takes as long to generate as reading a kernel from disk, and many kernels are launched once.
         if rehearsal.under_way or settings.under_way() or not self._repeats:
             return self[programs](*args, **keywords)
         bound, options = self.signature.bind(args, keywords)
-        return self._checked(token, programs, bound, options)
+        return self._checked(None, programs, bound, options, keep)
 
     @lazy
     def _binder(self) -> binder.Binder:
@@ -291,8 +291,10 @@ class JITFunction(Referenced, Method[P, R]):
         options = dict(zip(binder.COMPILE_OPTIONS, given, strict=True))
         return self._checked(key, programs, bound, {**options, "stream": stream})
 
-    def _checked(self, key: Any, programs: Any, bound: Mapping[str, Any], given: Mapping[str, Any]) -> CompiledKernel:
-        """Launch with every check, and add the launcher to the table when there is a key."""
+    def _checked(
+        self, key: Any, programs: Any, bound: Mapping[str, Any], given: Mapping[str, Any], keep: Keep | None = None
+    ) -> CompiledKernel:
+        """Launch with every check, and add the launcher to the table when there is a key; `keep` gets it too."""
         pass_over()
         stream = given["stream"]
         options = self._options(given)
@@ -313,7 +315,10 @@ class JITFunction(Referenced, Method[P, R]):
         run = launcher.run if self._repeats or key is not None else launcher.first
         if key is not None and device is not None:
             self._remember(key, run, compiled)
-        return run(size, stream, *(_raw_value(bound[p.name]) for p in self.params if not p.constexpr))
+        values = [_raw_value(bound[p.name]) for p in self.params if not p.constexpr]
+        if keep is not None:
+            keep(launcher, size, values)
+        return run(size, stream, *values)
 
     def _launcher(self, compiled: CompiledKernel, ordinal: int, torch: bool) -> Launcher:
         """The launcher of a compiled kernel on a device, for PyTorch's stream or the default stream; made once."""
@@ -431,11 +436,47 @@ class JITFunction(Referenced, Method[P, R]):
         consulted; after `forget` they are consulted again.
         """
         with self._lock:
+            self._forgotten += 1
             self._binder.table.clear()
             self._binder.watched.clear()
             self._watches.clear()
             self._launchers.clear()
             self._compiled.clear()
+
+
+class Repeated:
+    """Launches of a kernel that differ in few values: grid, options, other values and what the kernel is specialised on are
+    equal. A caller that knows this spares itself the key of all arguments, which takes most of a launch's time in weft.
+
+    `places` are the numbers of those values among the run-time ones, where the values of tuples count one by one."""
+
+    __slots__ = ("_kept", "_kernel", "_places")
+
+    def __init__(self, kernel: JITFunction[..., Any], places: Sequence[int]) -> None:
+        self._kernel, self._places = kernel, places
+        self._kept: tuple[Callable[..., CompiledKernel], int] | None = None
+
+    @opaque
+    def ready(self) -> Callable[..., CompiledKernel] | None:
+        """The launch as a function of a stream and the values at the places, in the form of `weft.runtime.launch.Run`.
+
+        None before the third launch, after an edit of what the kernel has read, while launches are rehearsed and in a block of
+        settings: `launch` is for these."""
+        if self._kept is None:
+            return None
+        run, generation = self._kept
+        return run if self._kernel.generation() == generation else None
+
+    @opaque
+    def launch(self, programs: Any, *args: Any, **keywords: Any) -> CompiledKernel:
+        """Launch with all arguments on a grid."""
+        generation = self._kernel.generation()
+
+        def keep(launcher: Launcher, size: Grid, values: Sequence[Any]) -> None:
+            run = launcher.fixed(size, values, self._places)
+            self._kept = None if run is None or generation is None else (opaque(run), generation)
+
+        return self._kernel.repeat(keep, programs, *args, **keywords)
 
 
 @overload

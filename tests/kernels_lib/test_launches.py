@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from types import SimpleNamespace
 
 import pytest
 
+import weft
 from tests.runtime import fake_driver
 from tests.runtime.fake_driver import WARM, FakeTensor, float16, float32
 from weft import settings
@@ -128,3 +130,40 @@ def test_split_k_launches_both_kernels_each_time(cuda):
     assert len(cuda.launches) == 2 * (WARM + 2)
     assert len({launched.grid for launched in cuda.launches[0::2]}) == 1
     assert [launched.dependent for launched in cuda.launches] == [False, True] * (WARM + 2)
+
+
+def test_what_an_epilogue_reads_is_that_of_the_call(cuda):
+    config = multiply.MatmulConfig(block_m=128, block_n=128, block_k=64, stages=4)
+    cuda.parameters = 3 * 5 + 1 + 3 + 5
+    for number in range(WARM + 3):
+        bias, residual = Operand((number << 28) + 0x400_0000, (N,)), Operand((number << 28) + 0x500_0000, (M, N))
+        matmul(*operands(number), scale_a=number + 0.5, bias=bias, residual=residual, config=config)
+    for number, launched in enumerate(cuda.launches):
+        (scale,) = struct.unpack("<f4x", struct.pack("<Q", launched.words[15]))
+        at, steps, loaded = launched.words[16], launched.words[17:19], launched.words[19]
+        assert maps(launched) == tuple(operand.pointer for operand in operands(number))
+        assert (scale, steps) == (number + 0.5, (0, 1))
+        assert (at, loaded) == ((number << 28) + 0x400_0000, (number << 28) + 0x500_0000)
+
+
+def test_a_number_of_another_type_is_another_product(cuda):
+    """Integers of one width share a launch."""
+    for value in (2, 3, 4, 5, 2.5, 1 << 40):
+        for _ in range(2):
+            matmul(*operands(), epilogue=plus, extras=(value,))
+    assert len(_products()) == 3
+
+
+def test_splits_are_added_with_the_epilogue_of_the_call(cuda):
+    config = multiply.MatmulConfig(block_n=128, block_k=64, stages=4, splits=2)
+    cuda.parameters = 5
+    for number in range(WARM + 3):
+        bias = Operand((number << 28) + 0x400_0000, (N,))
+        matmul(*operands(number), bias=bias, config=config)
+    for number, launched in enumerate(cuda.launches[1::2]):
+        assert launched.words[1:] == ((number << 28) + 0x300_0000, (number << 28) + 0x400_0000, 0, 1)
+
+
+@weft.jit
+def plus(x, rows, columns, extras):
+    return x + extras[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections import namedtuple
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from keyword import iskeyword
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, cast
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernel import JITFunction
-from weft.kernels.arrays import address
+from weft.kernels.arrays import address, key_of
 from weft.kernels.checks import FP8, scale_kind
 from weft.kernels.config import WIDTHS, MatmulConfig
 from weft.kernels.device.activations import ACTIVATIONS, BRIEF
@@ -59,6 +60,8 @@ class Given(NamedTuple):
     def values(self) -> tuple[Any, ...]:
         """All that is read, in the order of `Epilogue.operands`, and what is written."""
         read = (self.scale_a, self.scale_b, self.out_scale, self.bias, self.residual)
+        if self.extras is self.row_squares is self.row_peaks is self.out_scales is None:
+            return read
         return *read, *_items(self.extras), *self.written.values()
 
     @property
@@ -70,8 +73,10 @@ class Given(NamedTuple):
     def key(self) -> tuple[Any, ...]:
         """Whatever the epilogue's plan depends on, of PyTorch tensors and numbers. Raises AttributeError for others."""
         extras: Any = self.extras
+        if extras is None:
+            return tuple([x if type(x) in _THEMSELVES else _key_of(x) for x in self])
         form = tuple(cast("dict[str, Any]", extras)) if isinstance(extras, dict) else cast("Any", type(extras))
-        return self.activation, self.gated, self.epilogue, form, tuple(self.written), *map(_key_of, self.values)
+        return form, *map(_key_of, self._replace(extras=None)), *map(_key_of, _items(extras))
 
 
 def _items(extras: Any) -> tuple[Any, ...]:
@@ -81,9 +86,21 @@ def _items(extras: Any) -> tuple[Any, ...]:
 
 
 def _key_of(value: Any) -> Any:
-    if value is None or isinstance(value, (int, float)):
-        return type(value)
-    return value.dtype, value.shape, value.stride(), value.data_ptr() & 15, value.get_device()
+    kind: type = type(value)
+    if kind in _THEMSELVES:
+        return value
+    if kind is int:
+        # What integers have the same width and sign of.
+        return kind, value.bit_length() // 32, value < 0
+    return kind if kind is float else key_of(value)
+
+
+_THEMSELVES = {type(None), bool, str, JITFunction}
+"""Types of arguments that prepared products are distinguished by, value by value."""
+
+
+def _number(value: Any) -> Any:
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +154,30 @@ class Ending:
             value if pair is None else (value, *pair) for value, pair in zip(values, self.strides, strict=True)
         )
 
+    @property
+    def reading(self) -> tuple[tuple[int, Callable[[Any], Any]], ...]:
+        """What differs between launches: places among the values, and what makes the kernel's value of each, its address or
+        the number itself."""
+        numbers = [i for i, x in enumerate(self.plan.operands) if x is not None and not x.memory]
+        pairs = enumerate(self.strides)
+        return tuple((i, _number if pair is None else address) for i, pair in pairs if pair is not None or i in numbers)
+
+    def places(self, described: int | None = None) -> Iterator[int]:
+        """The numbers of these among the values of the kernel's argument, where an array has its strides behind it, unless it
+        has a descriptor."""
+        at, known = 0, [place for place, _ in self.reading]
+        for place, pair in enumerate(self.strides):
+            if place in known:
+                yield at
+            at += 1 if pair is None or place == described else 3
+
     def check_overlap(self, values: tuple[Any, ...], out: tuple[int, int], at_out: int) -> None:
         """Refuse an output that overlaps what is read, unless each element is read for itself; `out` is the output's byte
         range relative to its address. Raises LaunchError (kernels-out-overlaps)."""
+        low, high = at_out + out[0], at_out + out[1]
         for read in self.reads:
             at = address(values[read.place])
-            apart = at_out + out[1] <= at + read.low or at + read.high <= at_out + out[0]
-            if not apart and not (read.same and at == at_out):
+            if low < at + read.high and at + read.low < high and not (read.same and at == at_out):
                 raise fail(errors.OUT_OVERLAPS, name=read.name)
 
     def check_written(self, values: tuple[Any, ...], others: list[tuple[str, int, tuple[int, int]]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels import heuristic
-from weft.kernels.arrays import address
+from weft.kernels.arrays import address, key_of
 from weft.kernels.batches import Batch, batch_of, part_of
 from weft.kernels.checks import (
     FP8,
@@ -56,15 +56,15 @@ class _Ready:
 
     def check_overlap(self, a: Any, b: Any, out: Any, given: Given | None) -> None:
         """Raises LaunchError (kernels-out-overlaps)."""
-        at_a, gated = address(a), given is not None and given.gated
-        at_b = [address(operand) for operand in (b if gated else (b,))]
+        at_a, several = address(a), b if given is not None and given.gated else (b,)
         if out is not None:
             at_out = address(out)
-            for at in at_b:
-                check_overlap(self.spans, at_a, at, at_out)
-            self.ending.check_overlap(given.values if given else (), self.spans[-1], at_out)
+            for each in several:
+                check_overlap(self.spans, at_a, address(each), at_out)
+            if given is not None and self.ending.reads:
+                self.ending.check_overlap(given.values, self.spans[-1], at_out)
         if given is not None and self.ending.plan.written:
-            operands = [("a", at_a, self.spans[0]), *(("b", at, self.spans[1]) for at in at_b)]
+            operands = [("a", at_a, self.spans[0]), *(("b", address(each), self.spans[1]) for each in several)]
             self.ending.check_written(given.values, operands)
 
 
@@ -290,7 +290,7 @@ def _ready(
             more = given.key
             if given.gated:
                 first, up = b
-                more = (more, up.dtype, up.shape, up.stride(), up.data_ptr() & 31, up.get_device())
+                more = (more, key_of(up), up.data_ptr() & 31)
         at_a, at_b = a.data_ptr(), first.data_ptr()
         key = (
             a.dtype, a.shape, a.stride(), at_a & 31, a.get_device(),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
-from weft.kernel import JITFunction
-from weft.kernels.arrays import Described, Packing, described_as, packed, source_of
+from weft.kernel import JITFunction, Repeated
+from weft.kernels.arrays import Described, Packing, address, described_as, packed, source_of
 from weft.kernels.config import DESCRIBED, TENSOR_VARIANTS, UNIFORM, MatmulConfig, best_group
 from weft.kernels.device import split_k
 from weft.kernels.device.epilogue import RESIDUAL
@@ -27,7 +27,6 @@ from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
 from weft.kernels.plan import DTYPES, Form, OutputForm, Plan, SplitReduction, make_plan, make_tensor_plan
 from weft.locks import lazy
 from weft.runtime.compiled import CompiledKernel
-from weft.runtime.descriptor import TensorMap
 
 KERNELS: dict[str, JITFunction[..., Any]] = {
     **dict.fromkeys(UNIFORM, matmul_uniform), "cooperative": matmul_cooperative, "ping_pong": matmul_ping_pong,
@@ -112,8 +111,8 @@ class Product:
         return described_as(residual.transposed if plan.out.columns_first else residual, plan.out)
 
     def ended(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The argument of the epilogue from what it reads."""
-        found, residual = self.ending.argument(values), self.residual
+        """The argument of the kernel's epilogue from what it reads; None if another kernel adds splits."""
+        found, residual = None if self.splits > 1 else self.ending.argument(values), self.residual
         if found is None or residual is None:
             return found
         at = RESIDUAL.value
@@ -227,56 +226,53 @@ class Product:
         """The matmul kernel."""
         return KERNELS[self.config.variant]
 
-    @lazy
-    def launch(self) -> Callable[..., CompiledKernel]:
-        """The kernel with its grid."""
-        return self.kernel[self.grid]
-
     def run(self, a: Any, b: Any, out: Any, values: tuple[Any, ...], stream: Any) -> CompiledKernel:
         """Launch on arrays, `a` and `b` in the caller's order; `values` are what the epilogue reads. Returns the compiled
         matmul kernel."""
-        if self.config.swap:
+        config = self.config
+        if config.swap:
             a, b = b, a
-        if self.config.pack:
+        if config.pack:
             a, b = self._packed(a, b, stream)
-        if self.splits > 1:
+        if config.splits > 1 and self.splits > 1:
             return self._run_split_k(a, b, out, values, stream)
-        return self._launched(a, b, out, self.ended(values), stream)
+        return self._launched(a, b, out, values, stream)
 
-    def _launched(self, a: Any, b: Any, out: Any, given: tuple[Any, ...] | None, stream: Any) -> CompiledKernel:
-        """Launch the matmul kernel; `given` is the argument of its epilogue."""
-        if given is not None or self.maps is None:
-            return self.launch(*self.arguments(a, b, out, given), **self.options, stream=stream)
-        # Nothing that the kernel is specialised on differs between such launches.
-        map_a, map_b, map_out = self.maps
-        done = self.kernel.relaunch(self.token, self.blocks, stream, map_a(a), map_b(b), map_out(out), *self.numbers)
-        if done is not None:
-            return done
-        arguments = self.arguments(a, b, out, None)
-        return self.kernel.repeat(self.token, self.grid, *arguments, **self.options, stream=stream)
-
-    @lazy
-    def blocks(self) -> tuple[int, int, int]:
-        """The grid in three dimensions."""
-        return self.grid, 1, 1
+    def _launched(self, a: Any, b: Any, out: Any, values: tuple[Any, ...], stream: Any) -> CompiledKernel:
+        """Launch the matmul kernel; `values` are what its epilogue reads."""
+        run = self.repeated.ready()
+        if run is None:
+            return self.repeated.launch(
+                self.grid, *self.arguments(a, b, out, self.ended(values)), **self.options, stream=stream
+            )
+        given = [of(values[place]) for place, of in self.reads] if self.reads else ()
+        if self.ending.halves > 1:
+            of_a, of_first, of_second, of_out = self.parts
+            return run(stream, of_a(a), of_first(b[0]), of_second(b[1]), of_out(out), *given)
+        of_a, of_b, of_out = self.parts
+        return run(stream, of_a(a), of_b(b), of_out(out), *given)
 
     @lazy
-    def numbers(self) -> tuple[Any, ...]:
-        """The kernel's arguments behind a, b and output; 0 stands for None."""
-        return 0, self.batch or 0, *self.sizes
+    def repeated(self) -> Repeated:
+        """Launches of the kernel, which differ in the operands, the output, and what the epilogue reads."""
+        count, described = self.ending.halves + 2, RESIDUAL.value if self.residual is not None else None
+        places = self.ending.places(described) if self.splits == 1 else ()
+        return Repeated(self.kernel, (*range(count), *(count + place for place in places)))
 
     @lazy
-    def maps(self) -> tuple[Callable[[Any], TensorMap], ...] | None:
-        """What makes the tensor maps of a, b and output; None unless TMA reads and writes all of them, and b is one matrix."""
-        described = (*self.sources, self.target)
-        if None in described or self.ending.halves > 1:
-            return None
-        return tuple(one.map_of for one in described if one is not None)
+    def parts(self) -> tuple[Callable[[Any], Any], ...]:
+        """What makes the kernel's values of a, b and the output: tensor maps or addresses."""
+        first, second = self.sources
+        described = (first, *[second] * self.ending.halves, self.target)
+        return tuple(address if one is None else one.map_of for one in described)
 
     @lazy
-    def token(self) -> object:
-        """The token of the product's launches."""
-        return object()
+    def reads(self) -> tuple[tuple[int, Callable[[Any], Any]], ...]:
+        """What the kernel's epilogue reads: places among the values, and what makes the kernel's value of each."""
+        if self.splits > 1:
+            return ()
+        at, loaded = RESIDUAL.value, self.residual
+        return tuple((i, of if loaded is None or i != at else loaded.map_of) for i, of in self.ending.reading)
 
     def _packed(self, a: Any, b: Any, stream: Any) -> tuple[Any, Any]:
         if self.ending.halves == 1:
@@ -304,7 +300,7 @@ class Product:
             a, b = b, a
         given = self.ended(values)
         if self.splits > 1:
-            out, given = self._workspace(out), None
+            out = self._workspace(out)
         first, second = self.packings
         a = a if first is None else first.empty(a)
         if second is not None:
@@ -316,18 +312,50 @@ class Product:
 
     def _run_split_k(self, a: Any, b: Any, out: Any, values: tuple[Any, ...], stream: Any) -> CompiledKernel:
         partials = self._workspace(out)
-        compiled = self._launched(a, b, partials, None, stream)
-        lies, ending = (self.out.transposed, self.ending.transposed) if self.columns_first else (self.out, self.ending)
-        rows, columns = lies.shape
-        half = self.columns if ending.halves > 1 else 0
-        reduction = SplitReduction(self.splits, DTYPES[self.out.dtype], ending.plan, half)
-        grid = (-(-rows // split_k.ROWS), -(-columns // split_k.COLUMNS), self.out.batches)
-        high, across = self.partials
-        below = high // (self.splits * self.out.batches)
-        split_k.reduce_splits[grid](
-            partials, out, ending.argument(values), *lies.steps, rows, columns, below, across,
-            self.out.step if self.batched else None, reduction,
-            num_warps=split_k.WARPS, launch_pdl=True, stream=stream,
-        )  # fmt: skip
+        compiled = self._launched(a, b, partials, values, stream)
+        self.reduction.run(partials, out, values, stream)
         used_on(partials, stream)
         return compiled
+
+    @lazy
+    def reduction(self) -> Reduction:
+        """The kernel that adds the splits."""
+        lies, ending = (self.out.transposed, self.ending.transposed) if self.columns_first else (self.out, self.ending)
+        half = self.columns if ending.halves > 1 else 0
+        plan = SplitReduction(self.splits, DTYPES[self.out.dtype], ending.plan, half)
+        return Reduction(lies, ending, self.partials, plan)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The second kernel of split-K: `out` and `ending` as the kernel sees them, the shape of the partial results, its plan."""
+
+    out: Matrix
+    ending: Ending
+    partials: tuple[int, int]
+    plan: SplitReduction
+
+    def run(self, partials: Any, out: Any, values: tuple[Any, ...], stream: Any) -> None:
+        """Add the partial results; `values` are what the epilogue reads."""
+        run = self.repeated.ready()
+        if run is not None:
+            run(stream, address(partials), address(out), *[of(values[place]) for place, of in self.reads])
+            return
+        (rows, columns), batches, (high, across) = self.out.shape, self.out.batches, self.partials
+        grid = (-(-rows // split_k.ROWS), -(-columns // split_k.COLUMNS), batches)
+        self.repeated.launch(
+            grid, partials, out, self.ending.argument(values), *self.out.steps, rows, columns,
+            high // (self.plan.splits * batches), across, self.out.step if batches > 1 else None, self.plan,
+            num_warps=split_k.WARPS, launch_pdl=True, stream=stream,
+        )  # fmt: skip
+
+    @lazy
+    def repeated(self) -> Repeated:
+        """Launches of the kernel, which differ in the arrays, and in what the epilogue reads."""
+        kernel = cast("JITFunction[..., Any]", split_k.reduce_splits)
+        return Repeated(kernel, (0, 1, *(2 + place for place in self.ending.places())))
+
+    @lazy
+    def reads(self) -> tuple[tuple[int, Callable[[Any], Any]], ...]:
+        """As `Product.reads`."""
+        return self.ending.reading

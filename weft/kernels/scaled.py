@@ -45,7 +45,6 @@ from weft.kernels.scaled_plan import (
 from weft.locks import lazy
 from weft.runtime.arguments import array, extents
 from weft.runtime.compiled import CompiledKernel
-from weft.runtime.descriptor import TensorMap
 from weft.runtime.dtypes import ITEMSIZE
 
 WIDTHS = (256, 128)
@@ -81,10 +80,10 @@ class ScaledProduct(Product):
         """The matmul kernel."""
         return matmul_with_scales
 
-    @lazy
-    def maps(self) -> tuple[Callable[[Any], TensorMap], ...] | None:
-        """None: launches have more arguments than a, b and output."""
-        return None
+    def _launched(self, a: Any, b: Any, out: Any, values: tuple[Any, ...], stream: Any) -> CompiledKernel:
+        """Launch the matmul kernel, which has more arguments than a, b and output."""
+        launch: Callable[..., CompiledKernel] = self.kernel[self.grid]
+        return launch(*self.arguments(a, b, out, self.ended(values)), **self.options, stream=stream)
 
     @lazy
     def scales(self) -> tuple[Described, Described]:

@@ -152,23 +152,47 @@ class Launcher:
     @lazy
     def run(self) -> Run:
         """The function for many launches."""
+        return self._with_tuples(self._with_workspace(self._generated("grid, ", range(len(self._kinds)), {})))
+
+    def fixed(self, grid: Grid, values: Sequence[Any], places: Sequence[int]) -> Callable[..., CompiledKernel] | None:
+        """`run` on one grid and with one set of values, as a function of the stream and of the values at `places` only, where
+        the values of tuples count one by one. None for a kernel with a workspace, which each launch allocates."""
+        if self._compiled.binary.workspace:
+            return None
+        leaves = tuple(_leaf_values(self._given, values))
+        scope = {"grid": grid, **{f"v{number}": value for number, value in enumerate(leaves)}}
+        if not {*self._layout.packed}.isdisjoint(places):
+            return self._generated("", places, scope)
+
+        def filled() -> tuple[Any, int]:
+            frame = self._layout.frame()
+            self._layout.fill(frame[0], leaves)
+            return frame
+
+        return self._generated("", places, {**scope, "new_frame": filled}, packs=False)
+
+    def _generated(self, grid: str, places: Sequence[int], scope: dict[str, Any], packs: bool = True) -> Run:
+        """The function of a stream and the values at `places`; `scope` has the others, and `packs` is false if they are all
+        that is packed."""
         layout, names = self._layout, [f"v{i}" for i in range(len(self._kinds))]
+        packed = "".join(f", {'*' * (number in layout.spread)}{names[number]}" for number in layout.packed)
+        listed = "".join(f"{name}, " for name in names)
         # One function per number of values: CPython calls it faster than one with `*values`, which builds a tuple.
         text = _RUN.format(
-            values="".join(f", {name}" for name in names),
-            listed="".join(f"{name}, " for name in names),
-            packed="".join(f", {'*' * (number in layout.spread)}{names[number]}" for number in layout.packed),
+            grid=grid,
+            values="".join(f", {names[place]}" for place in places),
+            packing=_PACKING.format(packed=packed, listed=listed) if packs else "",
             pointed=_pointed(layout),
         )
-        scope: dict[str, Any] = {
+        scope = {
             "stream_now": self._stream_now, "raw_of": streams.raw, "ordinal": self._ordinal,
             "configs": self._configs, "new_config": self._config, "pool": [], "new_frame": layout.frame,
             "pack": layout.format.pack_into, "pack_errors": _PACK_ERRORS, "unpackable": self._unpackable,
             "launch": self._launch, "function": self._loaded.function, "compiled": self._compiled,
-            "success": self._success, "failed": self._failed,
+            "success": self._success, "failed": self._failed, **scope,
         }  # fmt: skip
         exec(program(text), scope)  # noqa: S102 - only numbers and names of weft
-        return self._with_tuples(self._with_workspace(scope["run"]))
+        return scope["run"]
 
     def _first(self, grid: Grid, stream: Any, *values: Any) -> CompiledKernel:
         raw = self._stream_now(self._ordinal) if stream is None else streams.raw(stream)
@@ -263,7 +287,7 @@ _CONFIGS_KEPT = 256
 # The choice of cuda-bindings and `struct` was measured: on an H200's host a launch of five arguments took 2.9 us with a table
 # packed once, 3.3 us if `struct` packs it at each call, 3.9 us through cuda-core's `launch`, and 4.3 us through ctypes.
 _RUN = """
-def run(grid, stream{values}):
+def run({grid}stream{values}):
     raw = stream_now(ordinal) if stream is None else raw_of(stream)
     try:
         config = configs[grid, raw]
@@ -274,16 +298,20 @@ def run(grid, stream{values}):
     except IndexError:
         frame = new_frame()
     buffer, table = frame
-    try:
-        pack(buffer, 0{packed})
-    except pack_errors:
-        raise unpackable(({listed})) from None
+{packing}\
 {pointed}\
     (status,) = launch(config, function, table, 0)
     if status is not success:
         failed(status, config, table)
     pool.append(frame)
     return compiled
+"""
+
+_PACKING = """\
+    try:
+        pack(buffer, 0{packed})
+    except pack_errors:
+        raise unpackable(({listed})) from None
 """
 
 
