@@ -421,6 +421,12 @@ def test_asm(arch):
     scalar = k.emit(regs.extract, i, index=0)
     (one,) = inline(k, asm.inline_asm, (scalar,), asm="neg.s32 $0, $1;", constraints="=r,r", dtypes=(int32,), pack=1)
     k.store(parameter(k, int32), k.emit(regs.splat, one, count=1))
+    halves = k.load(parameter(k, float16), 3)
+    attrs = {"asm": "mov.b32 $0, $3; mov.b16 $1, $4; mov.b32 $2, $5;", "constraints": "=r,=h,=r,r,h,r", "sim": None}
+    for kind in (asm.block, asm.block_volatile):
+        turned, number = inline(k, kind, (halves, scalar), **attrs, dtypes=(float16, int32), shapes=((3,), (1,)))
+        k.store(parameter(k, float16), turned)
+        k.store(parameter(k, int32), number)
     assert compiled(k.done(), arch).n_regs > 0
 
 

@@ -86,6 +86,57 @@ def test_registers_of_several_widths(run, rng):
     same(out, x.astype(np.float64))
 
 
+# Once in each thread
+
+NARROW = gl.BlockedLayout([1], [32], [4], [0])
+TOTAL = gl.distributed_type(gl.float32, [128], NARROW)
+SUM_AND_TURN = """{ .reg .f32 t; add.f32 t, $5, $6; add.f32 $0, $7, $8; add.f32 $0, $0, t; mul.f32 $0, $0, $9;
+    mov.f32 $1, $8; mov.f32 $2, $7; mov.f32 $3, $6; mov.f32 $4, $5; }"""
+TEN = ["=&f"] * 5 + ["f"] * 5
+
+
+def next_lane(x):
+    """What `shfl.sync.down` by one computes; the last lane keeps its own."""
+    return np.where(np.arange(len(x))[:, None] % 32 == 31, x, np.roll(x, -1, 0))
+
+
+@weft.jit
+def by_threads(out, turned, kept, after, x, h, scale):
+    """Results of two shapes from a tile and a scalar, a tied operand of packed elements, and lanes that speak to each other."""
+    at, line = gl.arange(0, 512, LINE), gl.arange(0, 128, NARROW)
+    a = gl.load(x + at)
+    total, reverse = gl.inline_asm(SUM_AND_TURN, TEN, [a, scale], (TOTAL, a.type), is_pure=True)
+    gl.store(out + line, total)
+    gl.store(turned + at, reverse)
+    b = gl.load(h + at)
+    gl.store(kept + at, gl.inline_asm("", "=r,=r,0,1", [b], b.type))
+    lane = gl.inline_asm("shfl.sync.down.b32 $0, $1, 1, 31, -1;", "=r,r", [total], TOTAL, sim=next_lane)
+    gl.store(after + line, lane)
+    gl.inline_asm("// $0", "r", [gl.inline_asm("shl.b32 $0, $1, 4;", "=r,r", [3], gl.int32)], (), sim=nothing)
+
+
+def nothing(x):
+    """No results."""
+    assert int(np.max(x)) == 48
+    return ()
+
+
+def test_once_in_each_thread(run, rng):
+    x, h = frozen(random(rng, np.float32, 512)), frozen(rng.integers(-99, 99, 512).astype(np.float16))
+    out, turned, kept, after = (
+        poison(128, np.float32),
+        poison(512, np.float32),
+        poison(512, np.float16),
+        poison(128, np.float32),
+    )
+    run(by_threads, 1, out, turned, kept, after, x, h, 2.0)
+    four = x.reshape(-1, 4)
+    same(out, ((four[:, 2] + four[:, 3]) + (four[:, 0] + four[:, 1])) * np.float32(2))
+    same(turned, np.ascontiguousarray(four[:, ::-1]).ravel())
+    same(kept, h)
+    same(after, next_lane(out[:, None])[:, 0])
+
+
 # Functions of one element
 
 

@@ -160,6 +160,21 @@ def test_inline_asm(kernel):
         gl.inline_asm_elementwise("...", "=r,r", [x], "int32", True, 1)
 
 
+def test_inline_asm_of_threads(kernel):
+    x, n = kernel.tile(gl.int8, (512,), layout=gl.BlockedLayout([4], [32], [4], [0])), kernel.scalar(gl.int64)
+    y, z = gl.inline_asm("...", ("=r", "=r", "r", "l"), [x, n], (x.type, x.type), is_pure=True)
+    assert (y.dtype, z.dtype, y.layout) == (gl.int8, gl.int8, x.layout)
+    assert kernel.last("asm.block").attrs["constraints"] == "=r,=r,r,l"
+    assert gl.inline_asm("...", "r", [x], ()) == ()
+    kernel.last("asm.block_volatile")
+    assert gl.inline_asm("...", "=r,r", [1], gl.uint32).is_scalar
+    with mistake("tile-asm-constraints"):
+        gl.inline_asm("...", "=r,r,r", [x], x.type)
+    with mistake("tile-asm-result") as found:
+        gl.inline_asm("...", "=r,r", [x], gl.int32)
+    assert "a result of type i32" in found.text
+
+
 def test_fp4(kernel):
     x = kernel.tile(gl.uint8, (16, 32), MATRIX)
     assert gl.fp4_to_fp(x, gl.bfloat16, 1).shape == [16, 64]

@@ -19,7 +19,7 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType
 from weft.layout import DistributedLayout, DotOperandLayout, SliceLayout
 from weft.layout.distributed import infer
-from weft.ops import control, debug, tile
+from weft.ops import asm, control, debug, tile
 
 # The layout that another one determines, or None if it determines none.
 Follow = Callable[[DistributedLayout], DistributedLayout | None]
@@ -192,6 +192,10 @@ _SPECIAL: dict[OpDef, Callable[[Op], Iterator[Tie | Link]]] = {
     tile.slice_: _cut, tile.cat: _cat,
     tile.reduce: _reduce, tile.histogram: _histogram, tile.gather: _gather, tile.dot_fma: _dot,
     **dict.fromkeys(
-        (tile.convert, control.yield_, control.condition, control.return_, debug.print_, debug.breakpoint_), _free
+        (
+            tile.convert, control.yield_, control.condition, control.return_, debug.print_, debug.breakpoint_,
+            asm.block, asm.block_volatile,
+        ),
+        _free,
     ),
 }  # fmt: skip

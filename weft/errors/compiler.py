@@ -175,8 +175,7 @@ CUDA_ATOMIC_TYPE = row(
 CUDA_ASM_CONSTRAINTS = row(
     "cuda-asm-constraints",
     CompilationError,
-    "the constraints {constraints!r} name {got} registers, but {outputs} results and {inputs} operands in packs of {pack} "
-    "take {need}",
+    "the constraints {constraints!r} name {got} registers, but {outputs} results and {inputs} operands{packs} take {need}",
     "write one constraint per 32-bit register (per element where elements are wider), results first",
 )
 CUDA_ASM_CONSTRAINT = row(

@@ -611,6 +611,12 @@ TILE_ASM_OPERANDS = row(
     "inline_asm_elementwise got {operands} operands and pack={pack}",
     "pass a pack of 1 or more, and of 1 where there are no operands",
 )
+TILE_ASM_RESULT = row(
+    "tile-asm-result",
+    CompilationError,
+    "inline_asm has a result of type {got}, which has no registers in a known layout",
+    "give the type of a tile, as x.type or gl.distributed_type(dtype, shape, layout)",
+)
 EXP2_DEGREE = row(
     "language-exp2-degree",
     CompilationError,

@@ -25,7 +25,7 @@ from weft.language.arith import (
     sub,
     truediv,
 )  # fmt: skip
-from weft.language.asm import fp4_to_fp, inline_asm_elementwise, int4_to_fp
+from weft.language.asm import fp4_to_fp, inline_asm, inline_asm_elementwise, int4_to_fp
 from weft.language.atomics import (
     atomic_add,
     atomic_and,
@@ -283,6 +283,6 @@ __all__ = [
     "argmax", "argmin", "associative_scan", "bitonic_merge", "cumprod", "cumsum", "dot_fma", "gather", "histogram",
     "map_elementwise", "max", "min", "reduce", "reduce_or", "sort", "sum", "topk", "xor_sum",
     # PTX, hints, messages
-    "fp4_to_fp", "inline_asm_elementwise", "int4_to_fp", "assume", "max_constancy", "max_contiguous", "multiple_of",
-    "device_assert", "device_print", "expect_zero", "static_assert", "static_print",
+    "fp4_to_fp", "inline_asm", "inline_asm_elementwise", "int4_to_fp", "assume", "max_constancy", "max_contiguous",
+    "multiple_of", "device_assert", "device_print", "expect_zero", "static_assert", "static_print",
 ]  # fmt: skip

@@ -1,24 +1,26 @@
-"""Element-wise inline PTX, and the conversion of fp4 and of four-bit integers to floats."""
+"""Inline PTX, for each element or for each thread, and the conversion of fp4 and of four-bit integers to floats."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.ir.types import DType, Pointer, float16, uint16
+from weft.ir.types import DType, Element, Pointer, float16, uint16
 from weft.language import shape
 from weft.language.arith import mul
 from weft.language.broadcast import common_form, fit
 from weft.language.casts import check_dtype
 from weft.language.creation import check_int
+from weft.language.dtypes import distributed_type
 from weft.language.layouts import check_tile
 from weft.language.logic import bit_and, bit_or, shift_left, shift_right
 from weft.language.marks import builtin
 from weft.language.promote import convert, to_tensor
 from weft.language.runtime_value import describe
 from weft.language.tensor import apply, apply_many, tensor
+from weft.layout.linear.ends import count
 from weft.ops import arith
 from weft.ops import asm as ops
 
@@ -44,16 +46,65 @@ def inline_asm_elementwise(
     dtypes: tuple[Any, ...] = tuple(dtype) if many else (dtype,)
     for entry in dtypes:
         check_dtype(entry)
-    count = check_int("inline_asm_elementwise", pack)
+    packed = check_int("inline_asm_elementwise", pack)
     values = [to_tensor(x) for x in args]
-    if count < 1 or (not values and count != 1):
-        raise fail(errors.TILE_ASM_OPERANDS, operands=len(values), pack=count)
-    _check_constraints(constraints, dtypes, values, count)
+    if packed < 1 or (not values and packed != 1):
+        raise fail(errors.TILE_ASM_OPERANDS, operands=len(values), pack=packed)
+    _check_constraints(constraints, dtypes, values, packed)
     kind = ops.inline_asm if is_pure else ops.inline_asm_volatile
-    attrs = {"asm": asm, "constraints": constraints, "dtypes": dtypes, "pack": count, "sim": sim}
+    attrs = {"asm": asm, "constraints": constraints, "dtypes": dtypes, "pack": packed, "sim": sim}
     form = common_form("inline_asm_elementwise", values) if values else None
     results = apply_many(kind, [fit(x, form) for x in values], **attrs)
     return results if many else results[0]
+
+
+@builtin
+def inline_asm(
+    asm: str, constraints: str | Sequence[str], args: Sequence[Any], result_types: Any, is_pure: bool = False,
+    sim: Callable[..., Any] | None = None,
+) -> Any:  # fmt: skip
+    """Inline PTX, executed once by each thread, on all registers that it holds of its operands.
+
+    `args` are tiles, of any shapes and layouts, and scalars. `result_types` is the type of the result, as `x.type` or
+    `gl.distributed_type(dtype, shape, layout)`, or a tuple of types, which may be empty. `$0, $1, ...` are the registers of
+    the results in order, then those of the operands; an element that a layout repeats in a thread has one register, and
+    elements narrower than 32 bits are packed into 32-bit registers. `constraints` has one entry for each register. Unless
+    `is_pure` is set, the assembly is never eliminated, merged or moved. The simulator calls `sim` instead, on an array of shape
+    (threads, registers) for each tile, and a number, or one number a thread, for each scalar; it returns such arrays.
+
+    With scalars alone it is `inline_asm_elementwise` on these, and the result types are element types. Raises
+    tile-asm-constraints, tile-asm-result.
+    """
+    many = isinstance(result_types, (tuple, list))
+    types = tuple(cast("Sequence[Any]", result_types)) if many else (result_types,)
+    text = constraints if isinstance(constraints, str) else ",".join(constraints)
+    values = [to_tensor(x) for x in args]
+    elements = [type.element_ty if isinstance(type, distributed_type) else type for type in types]
+    dtypes: tuple[Any, ...] = tuple(elements)
+    for dtype in dtypes:
+        check_dtype(dtype)
+    tiles = [x for x in values if not x.is_scalar]
+    for tile in tiles:
+        check_tile("inline_asm", tile)
+    if not tiles and not any(isinstance(type, distributed_type) for type in types):
+        found = inline_asm_elementwise(asm, text, values, dtypes, is_pure, 1, sim)
+        return found if many else found[0]
+    if wrong := next((t for t in types if not isinstance(t, distributed_type) or not t.layout.is_resolved), None):
+        raise fail(errors.TILE_ASM_RESULT, got=wrong)
+    counts = [count(type.layout.to_linear(type.shape)) for type in types]
+    if all(x.is_scalar or x.layout.is_resolved for x in tiles):
+        sides = [*zip(dtypes, counts, strict=True)], [(x.element, _held(x)) for x in values]
+        _check_registers(text, *(sum(_registers(_bits(e), n) for e, n in side) for side in sides))
+    results = apply_many(
+        ops.block if is_pure else ops.block_volatile, values, asm=asm, constraints=text, dtypes=dtypes,
+        shapes=tuple([type.shape for type in types]), layouts=tuple([type.layout for type in types]), sim=sim,
+    )  # fmt: skip
+    return results if many else results[0]
+
+
+def _held(x: tensor) -> int:
+    """The registers that a thread holds of a tile or scalar, one for each element."""
+    return 1 if x.is_scalar else count(x.layout.to_linear(tuple(x.shape)))
 
 
 @builtin
@@ -117,11 +168,19 @@ def _e2m1(nibble: tensor) -> tensor:
 
 
 def _check_constraints(constraints: str, dtypes: tuple[DType, ...], values: list[tensor], pack: int) -> None:
+    want_in = sum(_registers(_bits(x.element), pack) for x in values)
+    _check_registers(constraints, sum(_registers(d.bits, pack) for d in dtypes), want_in)
+
+
+def _bits(element: Element) -> int:
+    return 64 if isinstance(element, Pointer) else element.bits
+
+
+def _check_registers(constraints: str, want_out: int, want_in: int) -> None:
+    """Raises tile-asm-constraints unless there are constraints for these numbers of results and operands."""
     given = [c.strip() for c in constraints.split(",")]
     outputs = sum(c.startswith("=") for c in given)
     inputs = sum(not c.startswith(("=", "~")) for c in given if c)
-    want_out = sum(_registers(d.bits, pack) for d in dtypes)
-    want_in = sum(_registers(64 if isinstance(x.element, Pointer) else x.element.bits, pack) for x in values)
     if (outputs, inputs) != (want_out, want_in):
         raise fail(
             errors.TILE_ASM_CONSTRAINTS,

@@ -7,10 +7,12 @@ from typing import Any
 
 from weft.ir.core import Effect, Value
 from weft.ir.define import op
-from weft.ir.types import DType, ScalarType, Type, with_element
+from weft.ir.types import DType, RegsType, ScalarType, Type, tile_type, with_element
+from weft.layout import DistributedLayout
 from weft.ops.check import require, same_form
 
 Simulated = Callable[..., Any] | None
+Shapes = tuple[tuple[int, ...], ...]
 
 
 @op("asm.elementwise")
@@ -30,6 +32,34 @@ def inline_asm_volatile(
 ) -> tuple[Type, ...]:
     """As `asm.elementwise`, for text with effects: it is neither dropped, merged nor moved."""
     return _results(values, dtypes, pack)
+
+
+@op("asm.block", scope="thread")
+def block(
+    *values: Value, asm: str, constraints: str, dtypes: tuple[DType, ...], shapes: Shapes,
+    layouts: tuple[DistributedLayout, ...] = (), sim: Simulated = None,
+) -> tuple[Type, ...]:  # fmt: skip
+    """Run PTX text once in each thread, on all registers of its operands, tiles of any shapes and layouts, or scalars.
+
+    The results are tiles of `shapes` in `layouts`; lowered, without layouts, a shape is a number of registers. Elements
+    narrower than 32 bits are packed into 32-bit registers. `sim` is what the simulator calls instead."""
+    return _tiles(dtypes, shapes, layouts)
+
+
+@op("asm.block_volatile", effects=(Effect("write", "io"),), scope="thread")
+def block_volatile(
+    *values: Value, asm: str, constraints: str, dtypes: tuple[DType, ...], shapes: Shapes,
+    layouts: tuple[DistributedLayout, ...] = (), sim: Simulated = None,
+) -> tuple[Type, ...]:  # fmt: skip
+    """As `asm.block`, for text with effects: it is neither dropped, merged nor moved."""
+    return _tiles(dtypes, shapes, layouts)
+
+
+def _tiles(dtypes: tuple[DType, ...], shapes: Shapes, layouts: tuple[DistributedLayout, ...]) -> tuple[Type, ...]:
+    if layouts:
+        return tuple(map(tile_type, dtypes, shapes, layouts))
+    require(all(len(shape) == 1 for shape in shapes), "a number of registers, not {}", shapes)
+    return tuple([RegsType(dtype, count) for dtype, (count,) in zip(dtypes, shapes, strict=True)])
 
 
 def _results(values: tuple[Value, ...], dtypes: tuple[DType, ...], pack: int) -> tuple[Type, ...]:

@@ -41,18 +41,24 @@ def _per_register(element: Element, pack: int) -> int:
     return 1 if element.bits >= 32 else min(pack, 32 // (element.itemsize * 8))
 
 
+def _elements(op: Op, value: Value) -> int:
+    """The number of a value's elements that one run of the text takes."""
+    return op.attrs["pack"] if op.kind in _BY_ELEMENT else count_of(value.type) or 1
+
+
 def _registers(op: Op) -> tuple[list[Register], list[Register]]:
     """The register operands, results first. Raises CompilationError (cuda-asm-constraints, cuda-asm-constraint)."""
-    pack, constraints = op.attrs["pack"], op.attrs["constraints"]
+    constraints = op.attrs["constraints"]
     given = [c.strip() for c in constraints.split(",") if c.strip() and not c.strip().startswith("~")]
-    slots = [
-        (value, first, _per_register(value.type.element, pack))
-        for value in (*op.results, *op.uses)
-        for first in range(0, pack, _per_register(value.type.element, pack))
-    ]
+    slots: list[tuple[Value, int, int]] = []
+    for value in (*op.results, *op.uses):
+        n = _elements(op, value)
+        per = _per_register(value.type.element, n)
+        slots += [(value, first, min(per, n - first)) for first in range(0, n, per)]
     if len(slots) != len(given):
+        packs = f" in packs of {op.attrs['pack']}" if op.kind in _BY_ELEMENT else ""
         raise fail(
-            CUDA_ASM_CONSTRAINTS, loc=op.loc, constraints=constraints, got=len(given), need=len(slots), pack=pack,
+            CUDA_ASM_CONSTRAINTS, loc=op.loc, constraints=constraints, got=len(given), need=len(slots), packs=packs,
             outputs=len(op.results), inputs=len(op.uses),
         )  # fmt: skip
     outputs: list[Register] = []
@@ -94,12 +100,24 @@ def _ptx(op: Op, outputs: list[Register], inputs: list[Register]) -> str:
 
 @emits(asm.inline_asm, asm.inline_asm_volatile)
 def _elementwise(e: Emitter, op: Op) -> None:
-    pack = op.attrs["pack"]
+    first = next(iter((*op.results, *op.uses)))
+    _statement(e, op, op.attrs["pack"], (count_of(first.type) or 1) // op.attrs["pack"])
+
+
+@emits(asm.block, asm.block_volatile)
+def _block(e: Emitter, op: Op) -> None:
+    _statement(e, op, pack=1, times=1)
+
+
+_BY_ELEMENT = (asm.inline_asm, asm.inline_asm_volatile)
+
+
+def _statement(e: Emitter, op: Op, pack: int, times: int) -> None:
+    """The statement, in a loop over `times` groups of `pack` registers."""
     outputs, inputs = _registers(op)
     targets = {result: e.variable(result) for result in op.results}
-    first = next(iter((*op.results, *op.uses)))
-    volatile = " volatile" if op.kind is asm.inline_asm_volatile else ""
-    with e.registers((count_of(first.type) or 1) // pack) as index:
+    volatile = " volatile" if op.effects else ""
+    with e.registers(times) as index:
         names = [e.names.fresh("out") for _ in outputs]
         before = {r.tied: _packed(e, r, index, pack) for r in inputs if r.tied is not None}
         for i, (name, register) in enumerate(zip(names, outputs, strict=True)):

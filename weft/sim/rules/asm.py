@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from weft.errors import hazard
-from weft.ir.core import Op
-from weft.ir.types import DType
+from weft.ir.core import Op, Value
+from weft.ir.types import DType, RegsType, TileType
+from weft.layout import LinearLayout
+from weft.layout.linear.ends import count
 from weft.ops import asm
-from weft.sim.machine.data import Array, Data, Mark, undefined_in, union
+from weft.sim.machine.data import Array, Data, Mark, moved, stacked, undefined_in, union
+from weft.sim.machine.hardware import linear_of, to_threads, to_tile
 from weft.sim.machine.tasks import DIVIDED, Task
 from weft.sim.machine.wait import Run
 from weft.sim.memory.global_access import from_bits
@@ -24,6 +27,7 @@ from weft.sim.numbers import ptx
 from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
 from weft.sim.rule import rule
 from weft.sim.rules.elements import packed
+from weft.sim.rules.regs import per_thread
 
 WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64}
 """Register width in bits by constraint letter."""
@@ -33,28 +37,75 @@ WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64}
 def _inline_asm(task: Task, op: Op, *values: Data) -> Run:
     if op.attrs["sim"] is not None:
         return _by_function(op, values)
-    if op.attrs["pack"] > 1:
-        return (yield from packed(task, op, values, op.attrs["pack"], lambda parts: _by_text(task, op, parts)))
-    return (yield from _by_text(task, op, values))
+    pack = op.attrs["pack"]
+    if pack > 1:
+        return (yield from packed(task, op, values, pack, lambda parts: _in_packs(task, op, parts, pack)))
+    return (yield from _in_packs(task, op, values, 1))
 
 
 def _by_function(op: Op, values: Sequence[Data]) -> tuple[Data, ...]:
-    """Call the author's function on whole arrays; it returns one array, or a sequence of arrays."""
+    """Call the author's function on whole arrays."""
+    undefined, shape = undefined_in(values), np.shape(values[0].array) if values else ()
+    return tuple([Data(array[()], undefined) for array in _called(op, values, [shape] * len(op.results))])
+
+
+def _called(op: Op, values: Sequence[Data], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Call the author's function. It returns one array, or a sequence of arrays, each of which broadcasts to its shape."""
     dtypes: tuple[DType, ...] = op.attrs["dtypes"]
     found: Any = op.attrs["sim"](*[data.array for data in values])
-    arrays: Sequence[Array] = [found] if len(dtypes) == 1 and hasattr(found, "dtype") else found
-    undefined, shape = undefined_in(values), np.shape(values[0].array) if values else ()
-    pairs = zip(arrays, dtypes, strict=True)
-    return tuple(Data(np.broadcast_to(np.asarray(a, numpy_dtype(d)), shape)[()], undefined) for a, d in pairs)
+    arrays: Sequence[Array] = () if not dtypes else [found] if len(dtypes) == 1 and hasattr(found, "dtype") else found
+    return [np.broadcast_to(np.asarray(a, numpy_dtype(d)), s) for a, d, s in zip(arrays, dtypes, shapes, strict=True)]
 
 
-def _by_text(task: Task, op: Op, parts: Sequence[Data]) -> Run:
-    """Run the text on the bits of `pack` elements per operand; returns `pack` values per result."""
+@rule(asm.block, asm.block_volatile)
+def _block(task: Task, op: Op, *values: Data) -> Data | tuple[Data, ...]:
+    """Operands and results by thread and register, in both stages; scalars as they are."""
+    inputs, outputs = [_form(value) for value in op.uses], [_form(value) for value in op.results]
+    given = [
+        data if n is None else to_threads(data, layout, task.rank) if layout else per_thread(task, data, n)
+        for data, (layout, n, _) in zip(values, inputs, strict=True)
+    ]
+    groups = [
+        [data] if n is None else [moved(data, lambda a, j=j: a[..., j]) for j in range(n)]
+        for data, (_, n, _) in zip(given, inputs, strict=True)
+    ]
+    counts = [n or 1 for _, n, _ in outputs]
+    if op.attrs["sim"] is not None:
+        undefined = undefined_in([data for group in groups for data in group])
+        arrays = _called(op, given, [(task.threads, n) for n in counts])
+        flat = [Data(array[:, j], undefined) for array, n in zip(arrays, counts, strict=True) for j in range(n)]
+    else:
+        wanted = list(zip(op.attrs["dtypes"], counts, strict=True))
+        flat = _by_text(task, op, groups, wanted, (task.threads,))
+    made = [stacked([flat.pop(0) for _ in range(n)], lambda arrays: np.stack(arrays, axis=-1)) for n in counts]
+    pairs = zip(made, outputs, strict=True)
+    found = [to_tile(data, layout, shape, task.rank) if layout else data for data, (layout, _, shape) in pairs]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _form(value: Value) -> tuple[LinearLayout | None, int | None, tuple[int, ...]]:
+    """The layout of a tile, the number of registers of a tile or register array, and the shape of a tile."""
+    if isinstance(value.type, TileType):
+        layout = linear_of(value.type)
+        return layout, count(layout), value.type.shape
+    return None, value.type.count if isinstance(value.type, RegsType) else None, ()
+
+
+def _in_packs(task: Task, op: Op, parts: Sequence[Data], pack: int) -> Run:
+    """Run the text on `pack` elements per operand; returns `pack` values per result."""
     yield from ()
-    pack, dtypes = op.attrs["pack"], op.attrs["dtypes"]
-    inputs = [parts[i : i + pack] for i in range(0, len(parts), pack)]
-    counts = [-(-dtype.itemsize * pack // max(dtype.itemsize, 4)) for dtype in dtypes]
-    packed = [bits for group in inputs for bits in _pack([_bits(data.array) for data in group])]
+    groups = [parts[i : i + pack] for i in range(0, len(parts), pack)]
+    shape = np.shape(parts[0].array) if parts else ()
+    return tuple(_by_text(task, op, groups, [(dtype, pack) for dtype in op.attrs["dtypes"]], shape))
+
+
+def _by_text(
+    task: Task, op: Op, groups: Sequence[Sequence[Data]], wanted: Sequence[tuple[DType, int]], shape: tuple[int, ...]
+) -> list[Data]:
+    """Run the text on the bits of a group of elements per operand. Returns the `wanted` number of elements of each result,
+    in arrays of a shape."""
+    counts = [-(-dtype.itemsize * n // max(dtype.itemsize, 4)) for dtype, n in wanted]
+    packed = [bits for group in groups for bits in _pack([_bits(data.array) for data in group])]
     try:
         outputs, given = _constraints(op.attrs["constraints"], sum(counts), len(packed))
         tied = [int(c) if c.isdigit() else None for c in given]
@@ -63,15 +114,16 @@ def _by_text(task: Task, op: Op, parts: Sequence[Data]) -> Run:
         found = ptx.run(_with_places(task, op.attrs["asm"]), [WIDTHS[letter] for letter in outputs], registers, tied)
     except ptx.UnknownInstruction as error:
         raise task.fail(hazard.INLINE_ASM, op, instruction=error.text, reason=error.reason) from None
-    undefined, shape = undefined_in(parts), np.shape(parts[0].array) if parts else ()
+    undefined = undefined_in([data for group in groups for data in group])
     results: list[Data] = []
-    for dtype, count in zip(dtypes, counts, strict=True):
-        for value in (found.pop(0) for _ in range(count)):
+    for (dtype, n), registers in zip(wanted, counts, strict=True):
+        elements: list[Data] = []
+        for value in (found.pop(0) for _ in range(registers)):
             mark = union(undefined, None if value.unspecified is None else Mark(value.unspecified, DIVIDED, op.loc))
-            results += [
-                Data(np.broadcast_to(element, shape), mark) for element in _unpack(value.bits, dtype, pack // count)
-            ]
-    return tuple(results)
+            each = _unpack(value.bits, dtype, min(n, max(4 // dtype.itemsize, 1)))
+            elements += [Data(np.broadcast_to(element, shape), mark) for element in each]
+        results += elements[:n]
+    return results
 
 
 def _with_places(task: Task, text: str) -> str:

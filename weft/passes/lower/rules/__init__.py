@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.ir.core import OpDef
 from weft.passes.lower.rules import (
     arith,
+    asm,
     async_copy,
     clc,
     cluster,
@@ -26,7 +27,7 @@ from weft.passes.lower.rules import (
 from weft.passes.lower.state import LowerRule
 
 FAMILIES = (
-    arith, async_copy, clc, cluster, control, debug, elements, hints, mbarrier, memory, mma, shared, sync, tcgen05,
+    arith, asm, async_copy, clc, cluster, control, debug, elements, hints, mbarrier, memory, mma, shared, sync, tcgen05,
     tensor_memory, thread, tile, tma,
 )  # fmt: skip
 RULES: dict[OpDef, LowerRule] = {op: rule for family in FAMILIES for op, rule in family.RULES.items()}
