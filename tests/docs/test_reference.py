@@ -28,7 +28,10 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(REFERENC
         (["views.md"], views.__all__),
         (["language.md"], ampere.__all__),
         (["language.md"], [*hopper.__all__, *hopper.mbarrier.__all__, *hopper.tma.__all__, *hopper.cluster.__all__]),
-        (["language.md"], [*blackwell.__all__, *blackwell.tma.__all__, *blackwell.clc.__all__]),
+        (
+            ["language.md"],
+            [*blackwell.__all__, *blackwell.tma.__all__, *blackwell.clc.__all__, *blackwell.float2.__all__],
+        ),
     ],
     ids=["weft", "weft.language", "weft.torch", "weft.layout", "weft.views", "ampere", "hopper", "blackwell"],
 )

@@ -13,7 +13,7 @@ from tests.kernels.harness import NUMPY, frozen, poison, random, same
 from tests.language.support import building
 from weft import language as gl
 from weft.errors import CompilationError
-from weft.language.nvidia.blackwell import add2, fma2, max2, min2, mul2, sub2
+from weft.language.nvidia.blackwell import add2, float2, fma2, max2, min2, mul2, sub2
 
 LINE = gl.BlockedLayout([4], [32], [4], [0])
 SINGLE = gl.BlockedLayout([1], [32], [4], [0])
@@ -127,3 +127,44 @@ def test_tiles_in_a_combine_function_are_each_threads_own(run, rng):
         run(joint_reduction, 1, out_a, out_b, x.reshape(-1), combine, layout)
         same(out_a, want[0])
         same(out_b, want[1])
+
+
+PLANE = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+
+
+@weft.jit
+def in_pairs(out, columns, x, layout: gl.constexpr):
+    at = (
+        gl.arange(0, 16, gl.SliceLayout(1, layout))[:, None] * 32 + gl.arange(0, 32, gl.SliceLayout(0, layout))[None, :]
+    )
+    value = float2.pack(gl.load(x + at), axis=1)
+    two = float2.full_like(value, 2.0)
+    for _ in range(2):
+        value = float2.fma(value, two, value * value - two) + two
+    gl.store(out + at, float2.unpack(value, axis=1))
+    first, second = float2.unpack2(float2.pack2(gl.load(x + at), gl.load(x + 512 + at)))
+    gl.store(columns + at, float2.unpack(float2.pack(first + second, axis=0), axis=0))
+
+
+def test_pairs_as_values(run, rng):
+    x = frozen(rng.integers(-3, 4, (2, 16, 32)).astype(np.float32))
+    out, columns = poison((16, 32), np.float32), poison((16, 32), np.float32)
+    run(in_pairs, 1, out, columns, x, PLANE)
+    want = x[0]
+    for _ in range(2):
+        want = want * 2 + (want * want - 2) + 2
+    same(out, want)
+    same(columns, x[0] + x[1])
+    with weft.simulate(target="sm_100a"):
+        made = in_pairs[1](out, columns, x, PLANE)
+    assert "fma.rn.f32x2" in made.asm["cuda"] and "mul.rn.f32x2" in made.asm["cuda"]
+
+
+@weft.jit
+def mixed(out, x, layout: gl.constexpr):
+    gl.store(out, gl.max(float2.unpack(float2.pack(gl.full([512], 1.0, gl.float32, layout), 0) + x, 0), 0))
+
+
+def test_pairs_and_numbers():
+    with pytest.raises(CompilationError):
+        mixed[1](np.zeros(1, np.float32), 2.0, LINE)
