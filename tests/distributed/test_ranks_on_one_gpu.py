@@ -14,7 +14,7 @@ from weft.errors import LaunchError
 from weft.kernels import distributed
 from weft.kernels.distributed import GatherMatmulConfig, ReduceMatmulConfig
 
-GATHER = GatherMatmulConfig(copiers=4, consumers=24, chunks=2)
+GATHER = GatherMatmulConfig(programs=30, chunk=2)
 REDUCE = ReduceMatmulConfig(programs=30)
 LAUNCHES = 5
 

@@ -1,8 +1,9 @@
 """Tiles of a matmul on Hopper, one after another in a program, as the kernels that multiply between ranks compute them: a warp
-loads blocks of the operands by TMA, the other warps multiply them.
+loads blocks of the operands by TMA, and two consumers, of a warpgroup each, multiply half of a tile's rows each.
 
-Both walk the same tiles in the same order and count blocks, `step`, through all of them, so that a tile's first blocks are
-loaded while the tile before it is finished. Which tiles these are, and what becomes of them, is the callers' business.
+All walk the same tiles in the same order and count blocks, `step`, through all of them, so that a tile's first blocks are
+loaded while the tile before it is finished. The consumers wait for operands only, never for each other. Which tiles these are,
+and what becomes of them, is the callers' business.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+
+CONSUMERS = gl.constexpr(2)
 
 
 @gl.aggregate
@@ -32,7 +35,7 @@ class Blocks:
         free = mbarrier.allocate_mbarrier(batch=stages)
         for slot in gl.static_range(stages):
             mbarrier.init(ready.index(slot), count=1)
-            mbarrier.init(free.index(slot), count=1)
+            mbarrier.init(free.index(slot), count=CONSUMERS)
         return Blocks(a, b, ready, free, stages)
 
     @jit
@@ -49,22 +52,27 @@ class Blocks:
         return step
 
     @jit
-    def multiply(self, steps, step):
-        """Multiply the blocks of a tile; returns its sums in float32, and the next step."""
-        BLOCK_M: gl.constexpr = self.a.shape[1]
-        BLOCK_N: gl.constexpr = self.b.shape[2]
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
-        sums = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, layout)
+    def sums(self):
+        """Zeros for the sums of a consumer's half of a tile."""
+        shape: gl.constexpr = [self.a.shape[1] // CONSUMERS, self.b.shape[2]]
+        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, shape[1], 16])
+        return gl.zeros(shape, gl.float32, layout)
+
+    @jit
+    def multiply(self, half: gl.constexpr, sums, steps, step):
+        """Add the products of so many blocks to a consumer's half of a tile; returns the sums and the next step."""
+        rows: gl.constexpr = sums.shape[0]
         for k in range(steps):
             slot = step % self.stages
             mbarrier.wait(self.ready.index(slot), step // self.stages & 1)
-            sums = warpgroup_mma(self.a.index(slot), self.b.index(slot), sums, is_async=True)
+            a = self.a.index(slot).slice(half * rows, rows, dim=0)
+            sums = warpgroup_mma(a, self.b.index(slot), sums, is_async=True)
             sums = warpgroup_mma_wait(1, deps=(sums,))
             # The MMA before this one has read its operands.
             mbarrier.arrive(self.free.index((step + self.stages - 1) % self.stages), count=1, pred=k > 0)
             step += 1
         sums = warpgroup_mma_wait(0, deps=(sums,))
-        mbarrier.arrive(self.free.index((step + self.stages - 1) % self.stages), count=1)
+        mbarrier.arrive(self.free.index((step + self.stages - 1) % self.stages), count=1, pred=steps > 0)
         return sums, step
 
 
@@ -76,3 +84,10 @@ def grouped(tile, rows, columns, GROUP: gl.constexpr):
     size = min(rows - first, GROUP)
     inside = tile - first * columns
     return first + inside % size, inside // size
+
+
+@jit
+def first_of(hop, size, program, PROGRAMS: gl.constexpr):
+    """The first item of a program in the `hop`-th of several lists of `size` items: programs have every PROGRAMS-th item of all
+    lists put together."""
+    return (program + PROGRAMS - hop * size % PROGRAMS) % PROGRAMS

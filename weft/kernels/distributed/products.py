@@ -11,7 +11,6 @@ from weft.distributed import Symmetric
 from weft.kernels.device import gathered, scattered
 from weft.kernels.distributed.operands import (
     HALVES,
-    WARPS,
     Flat,
     check_dtype,
     check_shape,
@@ -22,22 +21,29 @@ from weft.kernels.distributed.operands import (
 from weft.kernels.memory import empty_like
 from weft.nvidia.hopper import TensorDescriptor
 
+HALVES_OF_TILE, CONSUMER_WARPS = 2, 4
+"""The consumers of a program, and their warps."""
+STRIP = 8, 256
+"""Rows and columns that are sent at a time: 4 KiB."""
+MOST_CHUNKS = 16
+"""Chunks of a shard: each takes a flag of every program."""
 OF_8 = "a multiple of 8"
 """Rows of 16-bit elements that begin at multiples of 16 bytes, as TMA needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatherMatmulConfig:
-    """How `all_gather_matmul` divides its work: the tile, the programs that copy and those that multiply, the
-    chunks of a shard that are signalled one by one, and the stages of the ring of operands. None of it has been measured."""
+    """How `all_gather_matmul` divides its work: the tile, of 128 rows or a multiple, the programs, which all have to fit on the
+    GPU at once, the rows of tiles that are waited for together, the stages of the ring of operands, and the buffers of rows
+    that are sent. Measured on one GPU only."""
 
     block_m: int = 128
     block_n: int = 256
     block_k: int = 64
-    copiers: int = 12
-    consumers: int = 120
-    chunks: int = 8
+    programs: int = 132
+    chunk: int = 4
     stages: int = 3
+    buffers: int = 4
 
 
 def all_gather_matmul(
@@ -65,21 +71,27 @@ def all_gather_matmul(
     check_shape("all_gather_matmul", "out", flat("all_gather_matmul", "out", out), left.dtype, shape)
     if not m * columns * shape[1]:
         return out
-    chunk_rows = -(-(m // plan.block_m) // plan.chunks) * plan.block_m
-    blocks = (plan.block_m, plan.block_k), (plan.block_k, plan.block_n), (plan.block_m, plan.block_n)
-    sources = a.tensor.reshape(shape[0], columns), b, out
-    descriptors = (_descriptor(x, block, left.dtype) for x, block in zip(sources, blocks, strict=True))
-    gathered.gather_matmul[plan.copiers + plan.consumers](
-        a, *descriptors, m, columns, chunk_rows, -(-m // chunk_rows), plan.copiers, plan.consumers, plan.stages, left.block,
-        left.line, num_warps=WARPS, stream=stream,
+    whole, tiles = a.tensor.reshape(shape[0], columns), m // plan.block_m
+    blocks = (plan.block_m, plan.block_k), (plan.block_k, plan.block_n), (plan.block_m // HALVES_OF_TILE, plan.block_n)
+    descriptors = [_descriptor(x, block, left.dtype) for x, block in zip((whole, b, out), blocks, strict=True)]
+    strip = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=16, rank=2)
+    descriptors.append(TensorDescriptor.from_tensor(whole, list(STRIP), strip))
+    chunk = max(plan.chunk, -(-tiles // MOST_CHUNKS)) * plan.block_m
+    # About as many pieces as programs: all of them send to one rank before they send to the next.
+    piece = STRIP[0]
+    while piece < plan.block_m and piece * plan.programs < m:
+        piece *= 2
+    gathered.gather_matmul[plan.programs](
+        a, *descriptors, m, -(-m // chunk), chunk, piece, plan.programs, plan.stages, plan.buffers, num_warps=CONSUMER_WARPS,
+        stream=stream,
     )  # fmt: skip
     return out
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceMatmulConfig:
-    """How `matmul_reduce_scatter` and `matmul_all_reduce` divide their work: the tile, the programs, which all have to fit on
-    the GPU at once, and the stages of the ring of operands. None of it has been measured between GPUs."""
+    """How `matmul_reduce_scatter` and `matmul_all_reduce` divide their work: the tile, of 128 rows or a multiple, the programs,
+    which all have to fit on the GPU at once, and the stages of the ring of operands. Measured on one GPU only."""
 
     block_m: int = 128
     block_n: int = 256
@@ -170,13 +182,14 @@ def _launch_sums(
     if not share * left.shape[1]:
         return
     parts = work.tensor.reshape(-1)[: slots * tile].reshape(slots * plan.block_m, plan.block_n)
-    blocks = (plan.block_m, plan.block_k), (plan.block_k, plan.block_n), *[(plan.block_m, plan.block_n)] * 2
+    half = plan.block_m // HALVES_OF_TILE, plan.block_n
+    blocks = (plan.block_m, plan.block_k), (plan.block_k, plan.block_n), half, half
     descriptors = (_descriptor(x, block, left.dtype) for x, block in zip((a, b, parts, out), blocks, strict=True))
     programs = min(plan.programs, slots)
     rows = -(-(left.shape[0] if m is None else m) // plan.block_m)
     scattered.matmul_sums[programs](
         work, shared, *descriptors, m or 0, rows, -(-columns // plan.block_n), share, programs, plan.stages, m is not None,
-        num_warps=WARPS, stream=stream,
+        num_warps=CONSUMER_WARPS, stream=stream,
     )  # fmt: skip
 
 
