@@ -307,11 +307,12 @@ class JITFunction(Referenced, Method[P, R]):
         ordinal = driver.active.get_current_device() if device is None else device
         target = targets.get(driver.device(ordinal).arch).name
         compiled = self._compile(self._request(bound, options, target))
+        launcher = self._launcher(compiled, ordinal, any(of_torch(views.base(value)) for value in run_time.values()))
+        # Behind the loading of the code, for which CUDA may wait for kernels that wait for other ranks.
         for value in run_time.values():
             agree: Any = getattr(value, "__weft_agree__", None)
             if agree is not None:
                 agree(compiled.name, compiled.binary.cubin)
-        launcher = self._launcher(compiled, ordinal, any(of_torch(views.base(value)) for value in run_time.values()))
         run = launcher.run if self._repeats or key is not None else launcher.first
         if key is not None and device is not None:
             self._remember(key, run, compiled)

@@ -1,5 +1,5 @@
-"""Mutants of the collective kernels: each signal and each wait in turn dropped, relaxed, or at scope gpu. All are reported,
-and none of the kernels as they are, whichever rank is delayed."""
+"""Mutants of the kernels between ranks: signals and waits in turn dropped, relaxed, at scope gpu, sent to the wrong place, or
+taken before they are due. All are reported, and none of the kernels as they are, whichever rank is delayed."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ SOME = [
     *(pytest.param(name, marks=pytest.mark.matrix) for name in HOSTS if name not in ("two_shot", "dispatch")),
 ]
 PLACES = ["first signal", "first wait", "last signal", "last wait"]
-CHANGES = ["dropped", "relaxed", "gpu", "other rank"]
+CHANGES = ["dropped", "relaxed", "gpu", "wrong"]
 OTHERS = ["dropped", *(pytest.param(change, marks=pytest.mark.matrix) for change in CHANGES[1:])]
 
 
@@ -150,7 +150,14 @@ def mutated(func: Func, place: str, change: str) -> Func:
         if change == "dropped":
             (value,) = operands[1:2]
             return (value,) if what == "signal" else (out.emit(arith.cmp, value, value, predicate="eq"),)
-        if change == "other rank":
+        if change == "wrong" and what == "wait":
+            # Any signal will do, as with a flag that is used again and not counted.
+            return (
+                out.emit(
+                    op.kind, operands[0], out.emit(arith.sub, operands[1], operands[1]), *operands[2:], **op.attrs
+                ),
+            )
+        if change == "wrong":
             # The word beside it is that of another sender.
             moved = out.emit(memory.addptr, operands[0], operands[1])
             return (out.emit(op.kind, moved, *operands[1:], **op.attrs),)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar
 
+from weft.distributed.agreement import SECONDS
 from weft.distributed.current import current
 from weft.errors import distributed as errors
 from weft.errors import fail
@@ -30,7 +31,13 @@ class _World:
     pads: Sequence[Any]
     meeting: threading.Barrier
     allocations: list[Sequence[Any]]
+    kernels: dict[tuple[str, str], threading.Barrier]
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def loaded(self, what: str, value: str) -> threading.Barrier:
+        """Where the ranks meet that have loaded a kernel."""
+        with self.lock:
+            return self.kernels.setdefault((what, value), threading.Barrier(self.size))
 
     def tensor(self, number: int, rank: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """The tensor of a rank in a collective allocation. Raises LaunchError (ranks-different)."""
@@ -50,12 +57,13 @@ class _World:
 class OnOneGpu:
     """The group of such a world, as one rank sees it."""
 
-    __slots__ = ("_allocations", "_world", "rank")
+    __slots__ = ("_allocations", "_loaded", "_world", "rank")
 
     def __init__(self, world: _World, rank: int) -> None:
         self._world = world
         self.rank = rank
         self._allocations = 0
+        self._loaded: set[tuple[str, str]] = set()
 
     @property
     def size(self) -> int:
@@ -76,7 +84,16 @@ class OnOneGpu:
         return [tensor.data_ptr() + distance for tensor in each]
 
     def agree(self, what: str, value: str) -> None:
-        """Nothing to compare: all ranks are of this process."""
+        """All ranks have loaded a kernel before the first one launches it: CUDA waits for kernels that run when it loads
+        another one. There is nothing to compare, all ranks are of this process. Raises LaunchError (ranks-silent)."""
+        if (what, value) in self._loaded:
+            return
+        self._loaded.add((what, value))
+        try:
+            self._world.loaded(what, value).wait(SECONDS)
+        except threading.BrokenBarrierError as error:
+            others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
+            raise fail(errors.SILENT, ranks=others, own=self.rank, what=what, seconds=SECONDS) from error
 
     def pads(self) -> Sequence[int]:
         """The addresses of the signal pads."""
@@ -110,8 +127,8 @@ def on_one_gpu(fn: Callable[[int], T], ranks: int = 2) -> list[T]:
     A host function of `weft.distributed.simulate` runs so on a GPU: `weft.distributed.empty` then allocates CUDA tensors, of
     a dtype of PyTorch. Each rank is a thread with a stream of its own, and the programs of all ranks have to fit on the GPU
     together: choose grids of at most its share. CUDA waits for the GPU when it loads the code of a kernel, at its first
-    launch: before the first launch of a kernel that waits for other ranks, meet them by `weft.distributed.barrier`, so that no
-    rank still has others to load.
+    launch. The ranks meet before the first launch of a kernel with symmetric tensors; where other libraries have kernels of
+    their own to load, meet by `weft.distributed.barrier` behind them.
 
     A failure on a rank is raised when all have ended. Raises LaunchError (ranks-option).
     """
@@ -122,7 +139,7 @@ def on_one_gpu(fn: Callable[[int], T], ranks: int = 2) -> list[T]:
     torch = import_module("torch")
     pads = [torch.zeros(pad_words(count), dtype=torch.int32, device="cuda") for _ in range(count)]
     torch.cuda.synchronize()
-    world = _World(count, torch, pads, threading.Barrier(count), [])
+    world = _World(count, torch, pads, threading.Barrier(count), [], {})
     device, results, failed = torch.cuda.current_device(), dict[int, T](), list[BaseException]()
 
     def run(rank: int) -> None:
@@ -133,7 +150,8 @@ def on_one_gpu(fn: Callable[[int], T], ranks: int = 2) -> list[T]:
                 stream.synchronize()
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that called `on_one_gpu`
             failed.append(error)
-            world.meeting.abort()
+            for meeting in (world.meeting, *world.kernels.values()):
+                meeting.abort()
 
     threads = [threading.Thread(target=contextvars.copy_context().run, args=(run, rank)) for rank in range(count)]
     for thread in threads:

@@ -69,10 +69,8 @@ def all_reduce_rms_norm(
     warps = max(min(block // (32 * EACH), MOST_WARPS), 1)
     small = given.size * ITEMSIZE[given.dtype] <= ONE_SHOT_BYTES
     alone = method == "one_shot" or (method is None and small)
-    kernel: Any = ranks.one_shot_norm if alone else ranks.two_shot_norm
     programs = min(rows if alone else -(-rows // x.world_size), MOST_PROGRAMS)
     line = gl.BlockedLayout([min(given.each, block // 32)], [32], [warps], [0])
-    kernel[programs](
-        x, residual, weight, out, rows, d, eps, line, block, num_warps=warps, maxnreg=REGISTERS, stream=stream
-    )
+    kernel: Any = (ranks.one_shot_norm if alone else ranks.two_shot_norm)[programs]
+    kernel(x, residual, weight, out, rows, d, eps, line, block, num_warps=warps, maxnreg=REGISTERS, stream=stream)
     return out
