@@ -27,6 +27,7 @@ QUERIES = 16
 """The most queries of a sequence."""
 NARROW = "float8_e4m3fn"
 """The 8-bit type of a cache."""
+LAUNCH = {"num_warps": 4, "launch_pdl": True}
 _READY = 1024
 """The table of prepared calls is cleared at this size."""
 _known: dict[tuple[Any, ...], Decode] = {}
@@ -128,7 +129,7 @@ def decode_attention(
     if ready.programs:
         work = ready.work(q, stream)
         given = cache_seqlens, block_table, sinks, k_scale, v_scale
-        ready.kernel[ready.programs](*ready.arguments(q, k, v, out, lse, work, given), num_warps=4, stream=stream)
+        ready.kernel[ready.programs](*ready.arguments(q, k, v, out, lse, work, given), **LAUNCH, stream=stream)
         used_on(work[0], stream)
     else:
         fill(out, 0)
@@ -157,7 +158,7 @@ def compile_decode(
     lse = empty_like(q, ready.shape[:3], "float32") if given.return_lse else None
     out = empty_heads(q, ready.shape, ready.dtype, ready.by_length) if out is None else out
     arrays = cache_seqlens, block_table, given.sinks, *scales
-    return ready.kernel.warmup(*ready.arguments(q, k, v, out, lse, ready.work(q, None), arrays), num_warps=4)
+    return ready.kernel.warmup(*ready.arguments(q, k, v, out, lse, ready.work(q, None), arrays), **LAUNCH)
 
 
 def _options(scale: Any, window: Any, softcap: Any, sinks: Any, return_lse: Any, config: Any) -> Options:

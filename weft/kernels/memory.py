@@ -43,46 +43,61 @@ def fill_zero(value: Any) -> None:
 
 
 class _Words:
-    """int32 words of a GPU's memory that stay for the life of the process, outside the pools of PyTorch's allocator.
+    """int32 zeros in a GPU's memory, outside the pools of PyTorch's allocator and for the life of the process.
 
-    PyTorch takes what it allocates while it prepares a CUDA graph for memory of that graph, and rejects graphs that leave some
-    of it to later calls."""
+    PyTorch takes what it allocates while it prepares a CUDA graph for memory of that graph, rejects graphs that leave some of it
+    to later calls, and gives what a graph has allocated to others. A stream of its own, and the relaxed mode, let this happen
+    while other streams are captured."""
 
     def __init__(self, count: int, ordinal: int) -> None:
+        cuda = driver.bindings()
         with driver.current_context(driver.device(ordinal)):
-            address = int(driver.call("cuMemAlloc", 4 * count))
+            before = driver.call("cuThreadExchangeStreamCaptureMode", cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+            try:
+                address = int(driver.call("cuMemAlloc", 4 * count))
+                stream = driver.call("cuStreamCreate", int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
+                driver.call("cuMemsetD32Async", address, 0, count, stream)
+                driver.call("cuStreamSynchronize", stream)
+                driver.call("cuStreamDestroy", stream)
+            finally:
+                driver.call("cuThreadExchangeStreamCaptureMode", before)
         self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<i4", "data": (address, False), "version": 3}
 
 
 LEAST_KEPT = 1024
-_zeros: dict[tuple[int, int], Any] = {}
-"""PyTorch's arrays of zeros that launches leave zero, by device and stream."""
+_zeros: dict[tuple[int, int, int], Any] = {}
+"""PyTorch's arrays of zeros that launches leave zero, by device, stream and capture."""
 
 
 def zeros_kept(value: Any, count: int, stream: Any) -> Any:
     """At least `count` int32 zeros for a launch on `stream` that leaves them zero, on the device of `value`.
 
-    Launches on a stream follow one another, so all of them get the same array. A CUDA graph may be replayed beside others: each
-    of its launches gets an array of its own, which the graph sets to zero."""
+    Launches on a stream follow one another, so all of them get the same array. A CUDA graph may be replayed beside launches and
+    other graphs, but not beside itself, so the launches that are captured on a stream get an array of this capture's."""
     if not getattr(value, "is_cuda", False):
         made = empty_like(value, (count,), "int32")
         fill_zero(made)
         return made
     torch: Any = sys.modules["torch"]
     cuda = torch.cuda
-    on = cuda.current_stream(value.device)
+    on = cuda.current_stream(value.device).cuda_stream
     if stream is not None:
-        on = stream if isinstance(stream, cuda.Stream) else cuda.ExternalStream(int(stream), device=value.device)
-    if cuda.is_current_stream_capturing():
-        with cuda.stream(on):
-            return value.new_zeros((count,), dtype=torch.int32)
-    key = value.get_device(), on.cuda_stream
+        on = stream.cuda_stream if isinstance(stream, cuda.Stream) else int(stream)
+    capture = _capture_of(on) if stream is not None or cuda.is_current_stream_capturing() else 0
+    key = value.get_device(), on, capture
     found = _zeros.get(key)
     if found is None or found.shape[0] < count:
-        with cuda.stream(on):
-            found = torch.as_tensor(_Words(max(count, LEAST_KEPT), key[0]), device=value.device).zero_()
+        found = torch.as_tensor(_Words(max(1 << (count - 1).bit_length(), LEAST_KEPT), key[0]), device=value.device)
         _zeros[key] = found
     return found
+
+
+def _capture_of(stream: int) -> int:
+    """The number of the capture of a stream into a CUDA graph, which no other capture of the process has; 0 for none."""
+    cuda = driver.bindings()
+    status, state, number, *_ = cuda.cuStreamGetCaptureInfo(cuda.CUstream(stream))
+    active = int(status) == 0 and state == cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+    return int(number) if active else 0
 
 
 def fill(value: Any, number: float) -> None:

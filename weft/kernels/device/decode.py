@@ -28,6 +28,7 @@ from weft.kernels.device.attend import (
 from weft.kernels.device.attend_parts import Problem, Tile, published
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
 from weft.kernels.device.decode_schedule import LANES, Cache, Runs, share_of, walk_of
+from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier, tma, warpgroup_mma_wait
 
 Pointer: TypeAlias = "gl.tensor | None"
@@ -381,6 +382,14 @@ def store_tile(which: gl.constexpr, buffers, out, memory, tile, problem):
     tma.store_wait(0)
 
 
+@jit
+def follow():
+    """Let the next decode attention start on multiprocessors that this one has left, and wait for the launch before: barriers
+    are ready by then, and what it takes to start a launch is behind (programmatic dependent launch)."""
+    gdc_launch_dependents()
+    gdc_wait()
+
+
 SIZES = [
     "k_steps", "v_steps", "batch", "kv_heads", "members", "queries", "keys", "width", "pages", "left",
     "v_scale", "scale", "inner",
@@ -399,6 +408,7 @@ def decode(
 ) -> None:  # fmt: skip
     """Decode attention; see the module. `counters` of tiles are zero, and are so afterwards."""
     buffers = Buffers.make(plan)
+    follow()
     problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, inner, None, sinks, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, plan)

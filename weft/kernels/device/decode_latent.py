@@ -14,7 +14,7 @@ from weft.kernels.decode_plan import LatentPlan
 from weft.kernels.device.attend import LOWEST, Softmax, await_tile
 from weft.kernels.device.attend_parts import FIELDS, Problem
 from weft.kernels.device.attend_scores import LN_2, Scoring
-from weft.kernels.device.decode import SIZES, Pointer, Source, Steps, finish_part, produce, store_tile
+from weft.kernels.device.decode import SIZES, Pointer, Source, Steps, finish_part, follow, produce, store_tile
 from weft.kernels.device.decode_schedule import Cache, share_of
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import (
@@ -198,6 +198,7 @@ def decode_latent(
 ) -> None:  # fmt: skip
     """Decode attention with a latent cache; see the module, and `decode`."""
     buffers = LatentBuffers.make(plan)
+    follow()
     problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, 0.0, None, None, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, plan)
