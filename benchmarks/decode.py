@@ -1,7 +1,8 @@
 """`weft.kernels.decode_attention` beside cuDNN, through `scaled_dot_product_attention`: one query of each sequence, bfloat16.
 
 The figure is the speed at which keys and values are read. Calls are those of a CUDA graph. `latent` is multi-head latent
-attention, which PyTorch has no kernel for.
+attention, and `narrow` a cache of float8_e4m3fn, which PyTorch has no kernels for. `append` stores new positions, rotated, and
+rotates their queries, beside a copy of the same bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.report import Goal, Line
-from weft.kernels import decode_attention
+from weft.kernels import append_to_cache, decode_attention
 
 NEEDS_GPU = True
 CUDNN = "cuDNN"
@@ -21,6 +22,8 @@ PAGES = ((16, 0.97), (1, 0.9))
 """Positions of a page, and the goal as a share of the speed without pages."""
 LATENT = ((128, 16, 4096, 3.8, "TB/s"), (66, 128, 8192, 600.0, "TFLOP/s"))
 """Batch, query heads, length, and the goal."""
+NEW = ((64, 64, 8, 1), (16, 32, 8, 512))
+"""Sequences, query heads, heads of keys and new positions of each; pages have 16 positions and the head size is 128."""
 COPIES = 3
 """Caches that calls take in turn: the smallest one would stay in L2 in part."""
 
@@ -74,6 +77,75 @@ def latent(quick: bool) -> list[Line]:
     return lines
 
 
+def narrow(quick: bool) -> list[Line]:
+    """A cache of 8-bit floats beside one of bfloat16 with as many positions, as multiples of its speed in positions."""
+    import torch
+
+    lines: list[Line] = []
+    for batch, heads, kv_heads, length, _ in SHAPES[:1] if quick else SHAPES:
+        q = torch.randn((batch, heads, 1, 128), device="cuda").bfloat16()
+        copies = COPIES if batch == 1 else 1
+        shape = batch, kv_heads, length, 128
+        made = [[torch.randn(shape, device="cuda").to(torch.float8_e4m3fn) for _ in "kv"] for _ in range(copies)]
+        wide = [[x.bfloat16() for x in cache] for cache in made]
+        lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
+        calls = {
+            "bfloat16": [partial(decode_attention, q, *cache, lengths) for cache in wide],
+            "weft": [partial(decode_attention, q, *cache, lengths) for cache in made],
+        }
+        nbytes = 2 * batch * kv_heads * length * 128
+        speeds = _speeds(calls, nbytes, _cudnn(q, *wide[-1]), quick)
+        lines.append(
+            Line(f"{batch}, {heads}/{kv_heads}, {length}", speeds.get("weft"), "TB/s", {"bfloat16": speeds["bfloat16"]})
+        )
+    return lines
+
+
+def append(quick: bool) -> list[Line]:
+    """New positions of sequences with different lengths, with rotary embeddings."""
+    import torch
+
+    lines: list[Line] = []
+    for batch, heads, kv_heads, new in NEW[:1] if quick else NEW:
+        pages, width = batch * 256, 256
+        cache = [torch.zeros((pages, 16, kv_heads, 128), device="cuda").bfloat16().transpose(1, 2) for _ in "kv"]
+        table = torch.randperm(pages, device="cuda").reshape(batch, width).int()
+        lengths = torch.randint(new, width * 16, (batch,), device="cuda").int()
+        key, value, q = (
+            torch.randn((batch, new, n, 128), device="cuda").bfloat16().transpose(1, 2)
+            for n in (kv_heads, kv_heads, heads)
+        )
+        angles = torch.outer(
+            torch.arange(width * 16, device="cuda"), 10_000.0 ** (-torch.arange(64, device="cuda") / 64)
+        )
+        cos, sin = angles.cos(), angles.sin()
+        moved = torch.cat([x.flatten() for x in (key, value, q)])
+        target = torch.empty_like(moved)
+        at = lengths.long()[:, None] - new + torch.arange(new, device="cuda")
+        where = table.long().gather(1, at // 16), at % 16
+
+        def stored(where: Any = where, cache: Any = cache) -> Any:
+            return torch.stack([x.transpose(1, 2)[where].transpose(1, 2) for x in cache])
+
+        options = {"block_table": table, "q": q, "cos": cos, "sin": sin}
+        first, second = key.float().chunk(2, -1)
+        turn = cos[at][:, None], sin[at][:, None]
+        turned = torch.cat([first * turn[0] - second * turn[1], second * turn[0] + first * turn[1]], -1)
+        wanted = torch.stack([turned.bfloat16(), value])
+        variants = [
+            harness.Variant(
+                "weft", partial(append_to_cache, key, value, *cache, lengths, **options), cache[0].zero_,
+                lambda wanted=wanted, stored=stored: harness.relative_error(stored(), wanted) < 1e-2,
+            ),
+            harness.Variant("copy", partial(target.copy_, moved), target.zero_, lambda x=target, y=moved: torch.equal(x, y)),
+        ]  # fmt: skip
+        times = harness.measure(variants, harness.GraphClock(), 5 if quick else 25)
+        found = {name: 1e3 * ms for name, ms in times.items()}
+        what = f"{batch} sequences, {heads}/{kv_heads}, {new} new"
+        lines.append(Line(what, found.get("weft"), "us", {"copy": found["copy"]}))
+    return lines
+
+
 def _speeds(calls: dict[str, list[Any]], work: float, wanted: Any, quick: bool) -> dict[str, float]:
     """Work for each second of a call, in units of 1e12. The last call of each gives what is wanted."""
     found: dict[str, Any] = {}
@@ -109,4 +181,6 @@ def _cudnn(q: Any, k: Any, v: Any) -> Any:
 PARTS = {
     "dense": ("Decode attention, bfloat16", dense),
     "latent": ("Decode attention with a latent cache, bfloat16", latent),
+    "narrow": ("Decode attention with a cache of float8_e4m3fn", narrow),
+    "append": ("Appending to a cache in pages of 16, with rotary embeddings, bfloat16", append),
 }
