@@ -313,6 +313,6 @@ def _cached(x: Heads, plan: DecodePlan) -> Described:
     if plan.gathered or plan.narrow:
         return Described(x.shape, x.strides, (), None)
     block = plan.block_n, x.shape[3]
-    columns = x.shape[3] if plan.pieces == 1 else plan.layout(block).swizzle_byte_width // x.itemsize
+    columns = x.shape[3] if plan.pieces == 1 and not plan.latent else plan.layout(block).swizzle_byte_width // x.itemsize
     box = (1, 1, plan.piece, columns)
     return Described(x.shape, x.strides, box, plan.layout(box))

@@ -136,15 +136,15 @@ class LatentPlan(DecodePlan):
         return 1
 
     @property
-    def s_registers(self) -> Any:
-        """The layout of a consumer's scores."""
-        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.block_n // self.consumers, 16])
+    def pairs(self) -> int:
+        """Pairs of blocks in shared memory."""
+        return max(1, self.stages // 2)
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a program."""
-        elements = ROWS * (self.size + self.block_n) + self.stages * self.block_n * self.size
-        return elements * self.dtype.itemsize + 4 * self.consumers * ROWS * 4 + BARRIER_BYTES
+        elements = ROWS * self.size + 2 * self.pairs * self.block_n * self.size
+        return elements * self.dtype.itemsize + 2 * self.consumers * ROWS * 4 + BARRIER_BYTES
 
 
 @lru_cache(maxsize=1024)

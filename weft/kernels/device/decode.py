@@ -73,17 +73,23 @@ def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
             if i == 0:
                 # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
                 load_queries(buffers, q, index, tile, problem, share)
-            if not plan.latent:
-                bars = buffers.v_ready.index(slot), buffers.v_free.index(slot)
-                if plan.narrow:
-                    put(values, bars, phase, buffers.v.index(slot), plan)
-                    values = fetch(v, v_steps, tile, block - 1, cache, plan.v_size)
-                elif plan.gathered:
-                    gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
-                else:
-                    load_block(v, bars, phase, buffers.v.index(slot), tile, block, i, entries, plan)
+            bars = buffers.v_ready.index(slot), buffers.v_free.index(slot)
+            if plan.narrow:
+                put(values, bars, phase, buffers.v.index(slot), plan)
+                values = fetch(v, v_steps, tile, block - 1, cache, plan.v_size)
+            elif plan.gathered:
+                gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
+            else:
+                load_block(v, bars, phase, buffers.v.index(slot), tile, block, i, entries, plan)
             n += 1
         index += 1
+    stop(buffers, index)
+
+
+@jit
+def stop(buffers, index):
+    """Publish that there are no more parts."""
+    plan: gl.constexpr = buffers.plan
     wait_for_queries(buffers, index)
     Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0).publish(buffers.tiles.index(index % plan.q_stages))
     mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
@@ -119,18 +125,23 @@ def load_block(desc, bars, phase, memory, tile, block, i, entries, plan: gl.cons
 @jit
 def load_pieces(desc, bar, memory, tile, block, i, entries, plan: gl.constexpr):
     """Issue the TMA loads of a block: of each page a piece."""
-    lane = gl.arange(0, LANES, entries.layout)
     # A swizzled block is made of boxes of all its rows, and a piece of some rows of each.
     box: gl.constexpr = desc.block_type.shape[2:]
     parts: gl.constexpr = memory.shape[1] // box[1]
     memory = memory.reinterpret(plan.dtype, [parts * plan.pieces, *box], plan.layout(box))
     for piece in gl.static_range(plan.pieces):
-        behind = i % (LANES // plan.pieces) * plan.pieces + plan.pieces - 1 - piece
-        page = gl.sum(gl.where(lane == behind, entries, 0))
+        page = page_of(entries, i, piece, plan)
         row = (block * plan.block_n + piece * plan.piece) % plan.page
         for column in gl.static_range(parts):
             part = memory.index(column * plan.pieces + piece).reshape(desc.block_type.shape)
             tma.async_load(desc, [page, tile.head, row, column * box[1]], bar, part)
+
+
+@jit
+def page_of(entries, i, piece: gl.constexpr, plan: gl.constexpr):
+    """The page of a piece of block `i` of a part."""
+    behind = i % (LANES // plan.pieces) * plan.pieces + plan.pieces - 1 - piece
+    return gl.sum(gl.where(gl.arange(0, LANES, entries.layout) == behind, entries, 0))
 
 
 @jit
@@ -181,13 +192,19 @@ def put(values, bars, phase, memory, plan: gl.constexpr):
 def gather(source, steps, bars, phase, memory, tile, block, page, plan: gl.constexpr):
     """Copy a block position by position; zeros for positions without keys."""
     ready, free = bars
+    mbarrier.wait(free, phase)
+    copy_rows(source, steps, memory, tile, block, page, plan)
+    async_copy.mbarrier_arrive(ready, increment_count=False)
+
+
+@jit
+def copy_rows(source, steps, memory, tile, block, page, plan: gl.constexpr):
+    """Issue the copies of the rows of a block, whose pages are known."""
     spread: gl.constexpr = plan.line_registers(8, memory.shape[1])
     page = gl.convert_layout(page, gl.SliceLayout(1, spread))
     row = (block * plan.block_n + gl.arange(0, plan.block_n, gl.SliceLayout(1, spread))) % plan.page
     places = places_of(source, steps, page, row, tile, spread, memory.shape[1])
-    mbarrier.wait(free, phase)
     async_copy.async_load(memory, places, mask=(page >= 0)[:, None])
-    async_copy.mbarrier_arrive(ready, increment_count=False)
 
 
 # The consumer

@@ -1,9 +1,21 @@
 """Decode attention with a latent cache (multi-head latent attention, DeepSeek-V2): one head of keys, whose first elements are
 the values, so that a block is loaded once for both products.
 
-Results of 64 rows and 512 columns do not fit in the registers of one warpgroup. So two consumers share the rows: each computes
-the scores of half of a block's keys and half of the columns of the results, and they exchange row maxima and weights through
-shared memory. The block of the next step is loaded meanwhile.
+Results of 64 rows and 512 columns do not fit in the registers of one warpgroup. So two consumers share the rows, and each has
+half of the columns of the results, left or right. They visit blocks in pairs: the first consumer computes the scores of the
+first block of a pair, the second one those of the second block.
+
+    first consumer                              second consumer
+    S0 = Q K0                                   S1 = Q K1
+    maxima of S0 -> shared memory    (MET)      maxima of both
+    P0; left += P0 V0                           P1 -> shared memory
+    left += P1 V1                 (WEIGHED)     right += P1 V1
+    P0, by the maxima of both, -> memory (FADED)
+                                                right += P0 V0
+
+So each reads the weights of one block from its registers and of the other one from shared memory, where they take the place of
+the last 64 columns of the keys, which are no values. The memory of a block is free in two parts: that of the columns which only
+the consumer reads that has its scores, `early`, and the rest, `late`; each is loaded again as soon as it is free.
 """
 
 from __future__ import annotations
@@ -14,10 +26,24 @@ from weft.kernels.decode_plan import LatentPlan
 from weft.kernels.device.attend import LOWEST, Softmax, await_tile
 from weft.kernels.device.attend_parts import FIELDS, Problem
 from weft.kernels.device.attend_scores import LN_2, Scoring
-from weft.kernels.device.decode import SIZES, Pointer, Source, Steps, finish_part, follow, produce, store_tile
-from weft.kernels.device.decode_schedule import Cache, share_of
+from weft.kernels.device.decode import (
+    SIZES,
+    Pointer,
+    Source,
+    Steps,
+    copy_rows,
+    finish_part,
+    follow,
+    load_queries,
+    page_of,
+    pages_of,
+    stop,
+    store_tile,
+)
+from weft.kernels.device.decode_schedule import LANES, Cache, Runs, share_of, walk_of
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import (
+    async_copy,
     fence_async_shared,
     mbarrier,
     named_barrier,
@@ -26,25 +52,27 @@ from weft.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-MET, WEIGHED, SUMMED = 1, 2, 3
-"""Named barriers of both consumers: row maxima, weights, and sums are in shared memory."""
+MET, WEIGHED, FADED, SUMMED = 1, 2, 3, 4
+"""Named barriers of both consumers: in shared memory are the row maxima of the first block of a pair, the weights of the second
+one with the maxima of both, the weights of the first one, and sums."""
 
 
 @gl.aggregate
 class LatentBuffers:
-    """Shared memory: tiles with their queries, a ring of blocks of the cache, the weights of a block, and what the consumers
-    tell each other of rows: maxima and sums."""
+    """Shared memory: tiles with their queries, a ring of pairs of blocks of the cache, with barriers for both parts of a block,
+    and what the consumers tell each other of rows: maxima and sums."""
 
     tiles: gl.shared_memory_descriptor
     q: gl.shared_memory_descriptor
     k: gl.shared_memory_descriptor
-    p: gl.shared_memory_descriptor
     tops: gl.shared_memory_descriptor
     totals: gl.shared_memory_descriptor
     q_ready: gl.shared_memory_descriptor
     q_free: gl.shared_memory_descriptor
-    k_ready: gl.shared_memory_descriptor
-    k_free: gl.shared_memory_descriptor
+    early_ready: gl.shared_memory_descriptor
+    early_free: gl.shared_memory_descriptor
+    late_ready: gl.shared_memory_descriptor
+    late_free: gl.shared_memory_descriptor
     plan: gl.constexpr
 
     @staticmethod
@@ -52,16 +80,16 @@ class LatentBuffers:
     def make(plan: gl.constexpr):
         """All slots free."""
         numbers: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-        weights: gl.constexpr = plan.rows, plan.block_n
+        slots: gl.constexpr = 2 * plan.pairs
         return LatentBuffers(
             gl.allocate_shared_memory(gl.int32, [plan.q_stages, FIELDS], numbers),
             gl.allocate_shared_memory(plan.dtype, [plan.q_stages, *plan.q_block], plan.layout(plan.q_block)),
-            gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.k_block], plan.layout(plan.k_block)),
-            gl.allocate_shared_memory(plan.dtype, weights, plan.layout(weights)),
+            gl.allocate_shared_memory(plan.dtype, [slots, *plan.k_block], plan.layout(plan.k_block)),
             gl.allocate_shared_memory(gl.float32, [plan.consumers, plan.rows], numbers),
             gl.allocate_shared_memory(gl.float32, [plan.consumers, plan.rows], numbers),
             barriers_of(plan.q_stages, 1), barriers_of(plan.q_stages, plan.consumers),
-            barriers_of(plan.stages, plan.arrivals), barriers_of(plan.stages, plan.consumers),
+            barriers_of(slots, plan.arrivals), barriers_of(slots, 1),
+            barriers_of(slots, plan.arrivals), barriers_of(slots, 1),
             plan,
         )  # fmt: skip
 
@@ -77,30 +105,142 @@ class LatentBuffers:
         shape: gl.constexpr = [plan.consumers, *plan.o_block]
         return self.queries(index, which).reinterpret(plan.dtype, shape, plan.layout(plan.o_block)).index(which)
 
+    @jit
+    def slot(self, pair, which):
+        """The slot of a block of a pair."""
+        return pair % self.plan.pairs * 2 + which
+
+    @jit
+    def values(self, pair, which: gl.constexpr, block: gl.constexpr):
+        """A consumer's columns of the values of a block."""
+        return self.k.index(self.slot(pair, block)).slice(which * self.plan.v_size, self.plan.v_size, dim=1)
+
+    @jit
+    def weights(self, pair, block: gl.constexpr):
+        """The weights of a block, [rows, keys], in place of the columns behind the values."""
+        plan: gl.constexpr = self.plan
+        shape: gl.constexpr = plan.rows, plan.block_n
+        return self.tiles_of(self.slot(pair, block), plan.block_n).index(TILES - 1).reinterpret(
+            plan.dtype, shape, plan.layout(shape)
+        )  # fmt: skip
+
+    @jit
+    def tiles_of(self, slot, rows: gl.constexpr):
+        """A block as the tiles it is made of, of 64 columns and some rows: first those of the first columns."""
+        plan: gl.constexpr = self.plan
+        shape: gl.constexpr = rows, plan.size // TILES
+        memory = self.k.index(slot)
+        return memory.reinterpret(plan.dtype, [TILES * (plan.block_n // rows), *shape], plan.layout(shape))
+
+
+TILES = 9
+"""Tiles of 64 columns in a block."""
+
+
+# The producer
+
 
 @jit
-def exchanged(memory, which: gl.constexpr, mine, barrier: gl.constexpr):
-    """What the other consumer has stored of the rows, when this one has stored its own."""
-    memory.index(which).store(mine)
-    named_barrier.sync(barrier, 8)
-    return memory.index(1 - which).load(mine.layout)
+def produce_latent(buffers, q, k, k_steps, cache, problem):
+    """Publish the parts of the program, and load the queries of each and the pairs of blocks that it visits."""
+    plan: gl.constexpr = buffers.plan
+    pair, index = 0, 0
+    runs = Runs.make(cache, problem)
+    walk = walk_of(runs, cache, problem)
+    while walk.at < walk.stop:
+        tile, share, walk = walk.part(runs, cache, problem)
+        entries = gl.zeros([LANES], gl.int32, gl.BlockedLayout([1], [LANES], [gl.num_warps()], [0]))
+        for i in range(0, tile.end - tile.first, 2):
+            if plan.page > 0 and not plan.gathered and i % (LANES // plan.pieces) == 0:
+                entries = cache.entries(tile, tile.end - 1 - i)
+            for late in gl.static_range(2):
+                for which in gl.static_range(2):
+                    load_part(buffers, k, k_steps, pair, i + which, which, late, tile, entries, cache)
+                if late == 0 and i == 0:
+                    # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
+                    load_queries(buffers, q, index, tile, problem, share)
+            pair += 1
+        index += 1
+    stop(buffers, index)
+
+
+@jit
+def load_part(
+    buffers, k, k_steps, pair, number, which: gl.constexpr, late: gl.constexpr, tile, entries, cache
+):  # fmt: skip
+    """Load the columns of block `number` of a part that belong together, when their memory is free; zeros instead of a second
+    block behind the last one."""
+    plan: gl.constexpr = buffers.plan
+    slot, phase = buffers.slot(pair, which), (pair // plan.pairs & 1) ^ 1
+    block = block_of(tile, number)
+    ready = (buffers.late_ready if late else buffers.early_ready).index(slot)
+    free = (buffers.late_free if late else buffers.early_free).index(slot)
+    columns: gl.constexpr = parts_of(which, late, plan)
+    if plan.gathered:
+        page = pages_of(cache, tile, block)
+        mbarrier.wait(free, phase)
+        for first, size in columns:
+            memory = buffers.k.index(slot).slice(first, size, dim=1)
+            copy_rows(k + first, k_steps, memory, tile, block, page, plan)
+        async_copy.mbarrier_arrive(ready, increment_count=False)
+    else:
+        mbarrier.wait(free, phase)
+        mbarrier.expect(ready, plan.block_n * sum_of(columns) * plan.dtype.itemsize)
+        memory = buffers.tiles_of(slot, plan.piece)
+        for piece in gl.static_range(plan.pieces):
+            first, row = tile.batch, block * plan.block_n
+            if plan.page > 0:
+                first = page_of(entries, number, piece, plan)
+                first = gl.where(block < 0, -1, first)
+                row = (row + piece * plan.piece) % plan.page
+            for start, size in columns:
+                for column in gl.static_range(start, start + size, plan.size // TILES):
+                    part = memory.index(column // (plan.size // TILES) * plan.pieces + piece)
+                    tma.async_load(k, [first, tile.head, row, column], ready, part.reshape(k.block_type.shape))
+
+
+@gl.constexpr_function
+def parts_of(which, late, plan):
+    """First columns and sizes of the parts of a block of a pair that are loaded together."""
+    size = plan.v_size
+    return ((size - which * size, size), (2 * size, plan.size - 2 * size)) if late else ((which * size, size),)
+
+
+@gl.constexpr_function
+def sum_of(columns):
+    """Columns of all parts."""
+    return sum(size for _, size in columns)
+
+
+@jit
+def block_of(tile, number):
+    """The block that a part visits as `number`; -1 behind the last one."""
+    return gl.where(number < tile.end - tile.first, tile.end - 1 - number, -1)
+
+
+# The consumers
 
 
 @jit
 def consume_latent(which: gl.constexpr, buffers, out, lse, partials, slots, counters, problem, scoring):
     """A consumer's columns of all parts of the program."""
     plan: gl.constexpr = buffers.plan
-    n, index = 0, 0
+    pair, index = 0, 0
     tile = await_tile(buffers, index)
     while tile.end > 0:
         q = buffers.queries(index, which)
         o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
         top = gl.full([plan.rows], LOWEST, gl.float32, gl.SliceLayout(1, plan.s_registers))
         softmax = Softmax(top, gl.zeros_like(top), top, plan)
-        for i in range(tile.end - tile.first):
-            o, softmax = visit(which, buffers, q, o, softmax, n, (tile.end - 1 - i) * plan.block_n, tile, scoring)
-            n += 1
-        total = softmax.total + exchanged(buffers.totals, which, softmax.total, SUMMED)
+        for i in range(0, tile.end - tile.first, 2):
+            s = masked(scores(which, buffers, q, pair), tile, block_of(tile, i + which) * plan.block_n, plan)
+            behind = tile.keys - (tile.end - 1 - i) * plan.block_n
+            visit: gl.constexpr = second if which else first
+            o, softmax = visit(buffers, s, o, softmax, pair, behind, scoring.scale)
+            pair += 1
+        buffers.totals.index(which).store(softmax.total)
+        named_barrier.sync(SUMMED, 8)
+        total = softmax.total + buffers.totals.index(1 - which).load(softmax.total.layout)
         softmax = Softmax(softmax.top, total, softmax.old, plan)
         share = share_of(buffers.tiles.index(index % plan.q_stages))
         if share.count == 1:
@@ -115,42 +255,103 @@ def consume_latent(which: gl.constexpr, buffers, out, lse, partials, slots, coun
 
 
 @jit
-def visit(which: gl.constexpr, buffers, q, o, softmax, n, key, tile, scoring):
-    """Block number `n` of the program, at `key`: the scores of half of its keys, and the results of half of the columns."""
+def scores(which: gl.constexpr, buffers, q, pair):
+    """The scores of a consumer's block of a pair, with the early columns first."""
     plan: gl.constexpr = buffers.plan
-    slot, half, factor = n % plan.stages, plan.block_n // plan.consumers, scoring.scale
-    mbarrier.wait(buffers.k_ready.index(slot), n // plan.stages & 1)
-    if plan.gathered:
-        fence_async_shared()
+    slot, phase = buffers.slot(pair, which), pair // plan.pairs & 1
     memory = buffers.k.index(slot)
-    zeros = gl.zeros([plan.rows, half], gl.float32, plan.s_registers)
-    s = warpgroup_mma(q, memory.slice(which * half, half).permute([1, 0]), zeros, use_acc=False, is_async=True)
-    s = masked(warpgroup_mma_wait(0, s), tile, key + which * half, plan)
-    mine = gl.max(s, axis=1)
-    top = gl.maximum(softmax.top, gl.maximum(mine, exchanged(buffers.tops, which, mine, MET)))
-    weights = gl.exp2(s * factor - (top * factor)[:, None])
-    old = gl.exp2((softmax.top - top) * factor)
-    softmax = Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, plan)
-    buffers.p.slice(which * half, half, dim=1).store(weights.to(plan.dtype))
-    values = memory.slice(which * plan.v_size, plan.v_size, dim=1)
-    # Both consumers have their scores.
-    clear_latent(values, tile.keys - key, plan)
-    fence_async_shared()
-    o = softmax.scaled(o)
+    s = gl.zeros([plan.rows, plan.block_n], gl.float32, plan.s_registers)
+    for late in gl.static_range(2):
+        mbarrier.wait((buffers.late_ready if late else buffers.early_ready).index(slot), phase)
+        if plan.gathered:
+            fence_async_shared()
+        for start, size in parts_of(which, late, plan):
+            keys = memory.slice(start, size, dim=1).permute([1, 0])
+            s = warpgroup_mma(q.slice(start, size, dim=1), keys, s, use_acc=late > 0, is_async=True)
+    return warpgroup_mma_wait(0, s)
+
+
+@jit
+def first(buffers, s, o, softmax, pair, behind, factor):
+    """The first consumer's way through a pair of blocks, the first one having `behind` keys or more: from its scores to the
+    left columns of the results."""
+    plan: gl.constexpr = buffers.plan
+    top = gl.maximum(softmax.top, gl.max(s, axis=1))
+    buffers.tops.index(0).store(top)
+    named_barrier.arrive(MET, 8)
+    softmax, weights = weighed(softmax, s, top, factor)
+    values = buffers.values(pair, 0, 0)
+    clear_latent(values, behind, plan)
+    o = warpgroup_mma(softmax.as_operand(weights), values, softmax.scaled(o), is_async=True)
     named_barrier.sync(WEIGHED, 8)
-    o = warpgroup_mma_wait(0, warpgroup_mma(buffers.p, values, o, is_async=True))
-    mbarrier.arrive(buffers.k_free.index(slot), count=1)
+    top = buffers.tops.index(1).load(top.layout)
+    old = gl.exp2((softmax.top - top) * factor)
+    buffers.weights(pair, 0).store((weights * old[:, None]).to(plan.dtype))
+    fence_async_shared()
+    named_barrier.arrive(FADED, 8)
+    softmax = Softmax(top, softmax.total * old, old, plan)
+    o = warpgroup_mma_wait(0, o)
+    mbarrier.arrive(buffers.early_free.index(buffers.slot(pair, 0)), count=1)
+    o = softmax.scaled(o)
+    other = buffers.slot(pair, 1)
+    arrived(buffers, other, pair)
+    o = warpgroup_mma(buffers.weights(pair, 1), buffers.values(pair, 0, 1), o, is_async=True)
+    o = warpgroup_mma_wait(0, o)
+    mbarrier.arrive(buffers.late_free.index(other), count=1)
     return o, softmax
 
 
 @jit
+def second(buffers, s, o, softmax, pair, behind, factor):
+    """The second consumer's way: from the scores of the second block to the right columns of the results."""
+    plan: gl.constexpr = buffers.plan
+    mine = gl.max(s, axis=1)
+    named_barrier.sync(MET, 8)
+    top = gl.maximum(buffers.tops.index(0).load(mine.layout), mine)
+    buffers.tops.index(1).store(top)
+    softmax, weights = weighed(softmax, s, top, factor)
+    buffers.weights(pair, 1).store(weights.to(plan.dtype))
+    fence_async_shared()
+    named_barrier.arrive(WEIGHED, 8)
+    o = warpgroup_mma(softmax.as_operand(weights), buffers.values(pair, 1, 1), softmax.scaled(o), is_async=True)
+    named_barrier.sync(FADED, 8)
+    other = buffers.slot(pair, 0)
+    arrived(buffers, other, pair)
+    values = buffers.values(pair, 1, 0)
+    clear_latent(values, behind, plan)
+    o = warpgroup_mma(buffers.weights(pair, 0), values, o, is_async=True)
+    o = warpgroup_mma_wait(1, o)
+    mbarrier.arrive(buffers.early_free.index(buffers.slot(pair, 1)), count=1)
+    o = warpgroup_mma_wait(0, o)
+    mbarrier.arrive(buffers.late_free.index(other), count=1)
+    return o, softmax
+
+
+@jit
+def weighed(softmax, s, top, factor):
+    """The softmax with new maxima, and the weights of scores."""
+    weights = gl.exp2(s * factor - (top * factor)[:, None])
+    old = gl.exp2((softmax.top - top) * factor)
+    return Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, softmax.plan), weights
+
+
+@jit
+def arrived(buffers, slot, pair):
+    """Wait for the part of the other consumer's block that has this one's values."""
+    plan: gl.constexpr = buffers.plan
+    mbarrier.wait(buffers.late_ready.index(slot), pair // plan.pairs & 1)
+    if plan.gathered:
+        fence_async_shared()
+
+
+@jit
 def masked(s, tile, key, plan: gl.constexpr):
-    """Scores of keys from `key` on; -inf where a row does not see a key."""
-    if key + s.shape[1] > tile.keys - tile.queries + 1:
+    """Scores of keys from `key` on, which is negative behind the last block; -inf where a row does not see a key."""
+    if (key + s.shape[1] > tile.keys - tile.queries + 1) | (key < 0):
         row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers)) % plan.length
         column = key + gl.arange(0, s.shape[1], gl.SliceLayout(0, plan.s_registers))
         last = gl.minimum(row + (tile.keys - tile.queries), tile.keys - 1)
-        s = gl.where(column[None, :] <= last[:, None], s, -float("inf"))
+        s = gl.where((column[None, :] <= last[:, None]) & (column >= 0)[None, :], s, -float("inf"))
     return s
 
 
@@ -165,6 +366,7 @@ def clear_latent(values, count, plan: gl.constexpr):
                 part = values.slice(first, step)
                 row = first + gl.arange(0, step, gl.SliceLayout(1, layout))
                 part.store(gl.where((row < count)[:, None], part.load(layout), 0.0))
+        fence_async_shared()
 
 
 @jit
@@ -205,5 +407,5 @@ def decode_latent(
     slots = 2 * (gl.num_programs(0) // gl.cdiv(members, plan.tile_heads))
     given = buffers, out, lse, partials, slots, counters, problem, scoring
     roles = [(consume_latent, (which, *given)) for which in range(plan.consumers)]
-    roles = [*roles, (produce, (buffers, q, k, None, k_steps, None, cache, problem))]
+    roles = [*roles, (produce_latent, (buffers, q, k, k_steps, cache, problem))]
     gl.warp_specialize(roles, plan.warps, plan.registers)
