@@ -45,9 +45,9 @@ def fill_zero(value: Any) -> None:
 class _Words:
     """int32 zeros in a GPU's memory, outside the pools of PyTorch's allocator and for the life of the process.
 
-    PyTorch takes what it allocates while it prepares a CUDA graph for memory of that graph, rejects graphs that leave some of it
-    to later calls, and gives what a graph has allocated to others. A stream of its own, and the relaxed mode, let this happen
-    while other streams are captured."""
+    PyTorch takes what it allocates while it prepares a CUDA graph for memory of that graph, rejects graphs that leave some of
+    it to later calls, and gives what a graph has allocated to others. A stream of its own, and the relaxed mode, let this
+    happen while other streams are captured."""
 
     def __init__(self, count: int, ordinal: int) -> None:
         cuda = driver.bindings()

@@ -18,10 +18,8 @@ from weft.kernels.device.attend import (
     Buffers,
     Softmax,
     await_tile,
-    begin,
     finish,
     place,
-    proceed,
     release,
     wait_for_queries,
 )
@@ -83,11 +81,11 @@ def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
                 load_block(v, bars, phase, buffers.v.index(slot), tile, block, i, entries, plan)
             n += 1
         index += 1
-    stop(buffers, index)
+    finish_parts(buffers, index)
 
 
 @jit
-def stop(buffers, index):
+def finish_parts(buffers, index):
     """Publish that there are no more parts."""
     plan: gl.constexpr = buffers.plan
     wait_for_queries(buffers, index)
@@ -219,39 +217,56 @@ def consume(buffers, out, lse, partials, slots, counters, scales, problem, scori
     while tile.end > 0:
         whole, stop = problem.whole(tile, 0)
         q = buffers.queries(index, 0)
-        # Number `n` of the program is block number `back - n` of the keys.
-        back = tile.end - 1 + n
-        behind = back - tile.first + 1
         o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
+        top = gl.full([plan.rows], LOWEST, gl.float32, gl.SliceLayout(1, plan.s_registers))
+        softmax = Softmax(top, gl.zeros_like(top), top, plan)
         scored = scaled(scoring, scales, tile, plan)
-        arrived(buffers, n, True, False)
-        p, softmax, factor = begin(buffers, 0, q, n, (tile.end - 1) * plan.block_n, problem, tile, scored)
-        clear_behind(buffers, n, tile.keys - (tile.end - 1) * plan.block_n)
-        n += 1
-        while n < behind:
-            block = back - n
+        for i in range(tile.end - tile.first):
+            block = tile.end - 1 - i
             mask = (block >= stop) | (block < whole)
-            key = block * plan.block_n
-            arrived(buffers, n, True, True)
-            p, o, softmax = proceed(buffers, 0, q, p, o, softmax, n, key, mask, problem, tile, scored, factor)
+            o, softmax = visit(buffers, q, o, softmax, n, block * plan.block_n, mask, problem, tile, scored)
             n += 1
-        if plan.config.rescale_first:
-            o = softmax.scaled(o)
-        arrived(buffers, n, False, True)
-        o = warpgroup_mma_wait(0, buffers.weighted(p, o, n - 1))
-        mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
         if plan.narrow:
             o = o * (scales[2] if scales[1] is None else gl.load(scales[1] + tile.head))
         share = share_of(buffers.tiles.index(index % plan.q_stages))
         if share.count == 1:
-            finish(0, buffers, out, lse, problem, scoring, index, o, softmax, factor)
+            finish(0, buffers, out, lse, problem, scoring, index, o, softmax, scored.scale)
             release(buffers, index)
         else:
             finish_part(
-                0, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax, factor
+                0, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax, scored.scale
             )
         index += 1
         tile = await_tile(buffers, index)
+
+
+@jit
+def visit(buffers, q, o, softmax, n, key, mask, problem, tile, scoring):
+    """Block number `n` of the program, at `key`. The block's values are not kept until the next scores are issued, as in
+    attention on many queries: what counts is that the next loads to their memory are issued early."""
+    plan: gl.constexpr = buffers.plan
+    slot = n % plan.stages
+    arrived(buffers.k_ready.index(slot), n, plan)
+    s = warpgroup_mma_wait(0, buffers.scores(q, n))
+    mbarrier.arrive(buffers.k_free.index(slot), count=1)
+    s, _ = scoring.modified(s, problem, tile, 0, key)
+    if mask:
+        s = problem.masked(s, tile, tile.query, key)
+    softmax, weights = weighed(softmax, s, gl.maximum(softmax.top, gl.max(s, axis=1)), scoring.scale)
+    p, o = softmax.as_operand(weights), softmax.scaled(o)
+    arrived(buffers.v_ready.index(slot), n, plan)
+    clear_behind(buffers, n, tile.keys - key)
+    o = warpgroup_mma_wait(0, buffers.weighted(p, o, n))
+    mbarrier.arrive(buffers.v_free.index(slot), count=1)
+    return o, softmax
+
+
+@jit
+def weighed(softmax, s, top, factor):
+    """The softmax with new maxima, and the weights of scores."""
+    weights = gl.exp2(s * factor - (top * factor)[:, None])
+    old = gl.exp2((softmax.top - top) * factor)
+    return Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, softmax.plan), weights
 
 
 @jit
@@ -266,15 +281,11 @@ def scaled(scoring, scales, tile, plan: gl.constexpr):
 
 
 @jit
-def arrived(buffers, n, keys: gl.constexpr, values: gl.constexpr):
-    """Of copies by threads, make the keys of block number `n` and the values of the one before visible to the tensor cores:
-    wgmma reads through the async proxy. A fence of the producer would have to come when its copies are complete."""
-    plan: gl.constexpr = buffers.plan
+def arrived(bar, n, plan: gl.constexpr):
+    """Of copies by threads, make block number `n` of the program visible to the tensor cores: wgmma reads through the async
+    proxy. A fence of the producer would have to come when its copies are complete."""
     if plan.gathered:
-        if keys:
-            mbarrier.wait(buffers.k_ready.index(n % plan.stages), n // plan.stages & 1)
-        if values:
-            mbarrier.wait(buffers.v_ready.index((n - 1) % plan.stages), (n - 1) // plan.stages & 1)
+        mbarrier.wait(bar, n // plan.stages & 1)
         fence_async_shared()
 
 

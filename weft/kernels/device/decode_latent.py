@@ -33,12 +33,13 @@ from weft.kernels.device.decode import (
     Steps,
     copy_rows,
     finish_part,
+    finish_parts,
     follow,
     load_queries,
     page_of,
     pages_of,
-    stop,
     store_tile,
+    weighed,
 )
 from weft.kernels.device.decode_schedule import LANES, Cache, Runs, share_of, walk_of
 from weft.kernels.device.rings import barriers_of
@@ -161,7 +162,7 @@ def produce_latent(buffers, q, k, k_steps, cache, problem):
                     load_queries(buffers, q, index, tile, problem, share)
             pair += 1
         index += 1
-    stop(buffers, index)
+    finish_parts(buffers, index)
 
 
 @jit
@@ -294,7 +295,7 @@ def first(buffers, s, o, softmax, pair, behind, factor):
     mbarrier.arrive(buffers.early_free.index(buffers.slot(pair, 0)), count=1)
     o = softmax.scaled(o)
     other = buffers.slot(pair, 1)
-    arrived(buffers, other, pair)
+    await_other(buffers, other, pair)
     o = warpgroup_mma(buffers.weights(pair, 1), buffers.values(pair, 0, 1), o, is_async=True)
     o = warpgroup_mma_wait(0, o)
     mbarrier.arrive(buffers.late_free.index(other), count=1)
@@ -316,7 +317,7 @@ def second(buffers, s, o, softmax, pair, behind, factor):
     o = warpgroup_mma(softmax.as_operand(weights), buffers.values(pair, 1, 1), softmax.scaled(o), is_async=True)
     named_barrier.sync(FADED, 8)
     other = buffers.slot(pair, 0)
-    arrived(buffers, other, pair)
+    await_other(buffers, other, pair)
     values = buffers.values(pair, 1, 0)
     clear_latent(values, behind, plan)
     o = warpgroup_mma(buffers.weights(pair, 0), values, o, is_async=True)
@@ -328,15 +329,7 @@ def second(buffers, s, o, softmax, pair, behind, factor):
 
 
 @jit
-def weighed(softmax, s, top, factor):
-    """The softmax with new maxima, and the weights of scores."""
-    weights = gl.exp2(s * factor - (top * factor)[:, None])
-    old = gl.exp2((softmax.top - top) * factor)
-    return Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, softmax.plan), weights
-
-
-@jit
-def arrived(buffers, slot, pair):
+def await_other(buffers, slot, pair):
     """Wait for the part of the other consumer's block that has this one's values."""
     plan: gl.constexpr = buffers.plan
     mbarrier.wait(buffers.late_ready.index(slot), pair // plan.pairs & 1)
