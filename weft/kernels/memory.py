@@ -52,7 +52,9 @@ class _Words:
     def __init__(self, count: int, ordinal: int) -> None:
         cuda = driver.bindings()
         with driver.current_context(driver.device(ordinal)):
-            before = driver.call("cuThreadExchangeStreamCaptureMode", cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+            before = driver.call(
+                "cuThreadExchangeStreamCaptureMode", cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+            )
             try:
                 address = int(driver.call("cuMemAlloc", 4 * count))
                 stream = driver.call("cuStreamCreate", int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))

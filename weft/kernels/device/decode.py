@@ -25,7 +25,7 @@ from weft.kernels.device.attend import (
 )
 from weft.kernels.device.attend_parts import Problem, Tile, published
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
-from weft.kernels.device.decode_schedule import LANES, Cache, Runs, share_of, walk_of
+from weft.kernels.device.decode_schedule import Cache, Runs, share_of, walk_of
 from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier, tma, warpgroup_mma_wait
 
@@ -50,24 +50,18 @@ def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
         if plan.narrow:
             keys = fetch(k, k_steps, tile, tile.end - 1, cache, plan.size)
             values = fetch(v, v_steps, tile, tile.end - 1, cache, plan.v_size)
-        elif plan.gathered:
-            pages = pages_of(cache, tile, tile.end - 1)
         else:
-            entries = gl.zeros([LANES], gl.int32, gl.BlockedLayout([1], [LANES], [1], [0]))
+            pages = pages_of(cache, tile, tile.end - 1)
         for i in range(tile.end - tile.first):
             slot, phase, block = n % plan.stages, (n // plan.stages & 1) ^ 1, tile.end - 1 - i
             bars = buffers.k_ready.index(slot), buffers.k_free.index(slot)
             if plan.narrow:
                 put(keys, bars, phase, buffers.k.index(slot), plan)
                 keys = fetch(k, k_steps, tile, block - 1, cache, plan.size)
-            elif plan.gathered:
+            else:
                 # Those of the next block are on their way while this one waits for its slot.
                 here, pages = pages, pages_of(cache, tile, block - 1)
                 gather(k, k_steps, bars, phase, buffers.k.index(slot), tile, block, here, plan)
-            else:
-                if plan.page > 0 and i % (LANES // plan.pieces) == 0:
-                    entries = cache.entries(tile, block)
-                load_block(k, bars, phase, buffers.k.index(slot), tile, block, i, entries, plan)
             if i == 0:
                 # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
                 load_queries(buffers, q, index, tile, problem, share)
@@ -75,10 +69,8 @@ def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
             if plan.narrow:
                 put(values, bars, phase, buffers.v.index(slot), plan)
                 values = fetch(v, v_steps, tile, block - 1, cache, plan.v_size)
-            elif plan.gathered:
-                gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
             else:
-                load_block(v, bars, phase, buffers.v.index(slot), tile, block, i, entries, plan)
+                gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
             n += 1
         index += 1
     finish_parts(buffers, index)
@@ -105,41 +97,6 @@ def load_queries(buffers, q, index, tile, problem, share):
     mbarrier.expect(bar, q.block_type.nbytes)
     at = place(tile, tile.member, tile.query, problem, plan)
     tma.async_load(q, at, bar, buffers.queries(index, 0).reshape(plan.q_box))
-
-
-@jit
-def load_block(desc, bars, phase, memory, tile, block, i, entries, plan: gl.constexpr):
-    """Issue the TMA loads of a block of keys or values, number `i` of its part, when its slot is free."""
-    ready, free = bars
-    mbarrier.wait(free, phase)
-    mbarrier.expect(ready, memory.shape[0] * memory.shape[1] * plan.dtype.itemsize)
-    if plan.page == 0:
-        at = [tile.batch, tile.head, block * plan.block_n, 0]
-        tma.async_load(desc, at, ready, memory.reshape(desc.block_type.shape))
-    else:
-        load_pieces(desc, ready, memory, tile, block, i, entries, plan)
-
-
-@jit
-def load_pieces(desc, bar, memory, tile, block, i, entries, plan: gl.constexpr):
-    """Issue the TMA loads of a block: of each page a piece."""
-    # A swizzled block is made of boxes of all its rows, and a piece of some rows of each.
-    box: gl.constexpr = desc.block_type.shape[2:]
-    parts: gl.constexpr = memory.shape[1] // box[1]
-    memory = memory.reinterpret(plan.dtype, [parts * plan.pieces, *box], plan.layout(box))
-    for piece in gl.static_range(plan.pieces):
-        page = page_of(entries, i, piece, plan)
-        row = (block * plan.block_n + piece * plan.piece) % plan.page
-        for column in gl.static_range(parts):
-            part = memory.index(column * plan.pieces + piece).reshape(desc.block_type.shape)
-            tma.async_load(desc, [page, tile.head, row, column * box[1]], bar, part)
-
-
-@jit
-def page_of(entries, i, piece: gl.constexpr, plan: gl.constexpr):
-    """The page of a piece of block `i` of a part."""
-    behind = i % (LANES // plan.pieces) * plan.pieces + plan.pieces - 1 - piece
-    return gl.sum(gl.where(gl.arange(0, LANES, entries.layout) == behind, entries, 0))
 
 
 @jit
@@ -188,7 +145,7 @@ def put(values, bars, phase, memory, plan: gl.constexpr):
 
 @jit
 def gather(source, steps, bars, phase, memory, tile, block, page, plan: gl.constexpr):
-    """Copy a block position by position; zeros for positions without keys."""
+    """Copy a block position by position, when its slot is free; zeros for positions without keys."""
     ready, free = bars
     mbarrier.wait(free, phase)
     copy_rows(source, steps, memory, tile, block, page, plan)
@@ -200,7 +157,9 @@ def copy_rows(source, steps, memory, tile, block, page, plan: gl.constexpr):
     """Issue the copies of the rows of a block, whose pages are known."""
     spread: gl.constexpr = plan.line_registers(8, memory.shape[1])
     page = gl.convert_layout(page, gl.SliceLayout(1, spread))
-    row = (block * plan.block_n + gl.arange(0, plan.block_n, gl.SliceLayout(1, spread))) % plan.page
+    row = block * plan.block_n + gl.arange(0, plan.block_n, gl.SliceLayout(1, spread))
+    if plan.page > 0:
+        row = row % plan.page
     places = places_of(source, steps, page, row, tile, spread, memory.shape[1])
     async_copy.async_load(memory, places, mask=(page >= 0)[:, None])
 
@@ -234,7 +193,20 @@ def consume(buffers, out, lse, partials, slots, counters, scales, problem, scori
             release(buffers, index)
         else:
             finish_part(
-                0, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax, scored.scale
+                0,
+                buffers,
+                out,
+                lse,
+                partials,
+                slots,
+                counters,
+                problem,
+                scoring,
+                index,
+                share,
+                o,
+                softmax,
+                scored.scale,
             )
         index += 1
         tile = await_tile(buffers, index)
@@ -255,7 +227,6 @@ def visit(buffers, q, o, softmax, n, key, mask, problem, tile, scoring):
     softmax, weights = weighed(softmax, s, gl.maximum(softmax.top, gl.max(s, axis=1)), scoring.scale)
     p, o = softmax.as_operand(weights), softmax.scaled(o)
     arrived(buffers.v_ready.index(slot), n, plan)
-    clear_behind(buffers, n, tile.keys - key)
     o = warpgroup_mma_wait(0, buffers.weighted(p, o, n))
     mbarrier.arrive(buffers.v_free.index(slot), count=1)
     return o, softmax
@@ -286,24 +257,6 @@ def arrived(bar, n, plan: gl.constexpr):
     proxy. A fence of the producer would have to come when its copies are complete."""
     if plan.gathered:
         mbarrier.wait(bar, n // plan.stages & 1)
-        fence_async_shared()
-
-
-@jit
-def clear_behind(buffers, n, count):
-    """Set the values behind the first `count` of block number `n` of the program to zero: what the cache has there may be NaN,
-    of which a weight of zero makes NaN."""
-    plan: gl.constexpr = buffers.plan
-    if not plan.gathered and not plan.narrow and count < plan.block_n:
-        mbarrier.wait(buffers.v_ready.index(n % plan.stages), n // plan.stages & 1)
-        memory = buffers.v.index(n % plan.stages)
-        step: gl.constexpr = 16
-        for first in gl.static_range(0, plan.block_n, step):
-            if count < first + step:
-                part = memory.slice(first, step)
-                layout: gl.constexpr = plan.line_registers(8)
-                row = first + gl.arange(0, step, gl.SliceLayout(1, layout))
-                part.store(gl.where((row < count)[:, None], part.load(layout), 0.0))
         fence_async_shared()
 
 

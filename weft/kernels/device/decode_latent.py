@@ -36,7 +36,6 @@ from weft.kernels.device.decode import (
     finish_parts,
     follow,
     load_queries,
-    page_of,
     pages_of,
     store_tile,
     weighed,
@@ -198,6 +197,13 @@ def load_part(
                 for column in gl.static_range(start, start + size, plan.size // TILES):
                     part = memory.index(column // (plan.size // TILES) * plan.pieces + piece)
                     tma.async_load(k, [first, tile.head, row, column], ready, part.reshape(k.block_type.shape))
+
+
+@jit
+def page_of(entries, i, piece: gl.constexpr, plan: gl.constexpr):
+    """The page of a piece of block `i` of a part."""
+    behind = i % (LANES // plan.pieces) * plan.pieces + plan.pieces - 1 - piece
+    return gl.sum(gl.where(gl.arange(0, LANES, entries.layout) == behind, entries, 0))
 
 
 @gl.constexpr_function

@@ -43,8 +43,10 @@ class Cache:
 
     @jit
     def page(self, tile, position):
-        """The pages of positions of a sequence; -1 for those without keys."""
+        """The pages of positions of a sequence, or without pages its number; -1 for those without keys."""
         there = (position >= 0) & (position < tile.keys)
+        if self.plan.page == 0:
+            return gl.where(there, tile.batch, -1)
         at = tile.batch.to(gl.int64) * self.width + gl.maximum(position, 0) // self.plan.page
         found = gl.load(self.table + at, mask=there, other=-1)
         inside = (found >= 0) & (found < self.pages)
