@@ -208,7 +208,17 @@ NO_GRADIENT = frozenset(
 """Operators that return tensors and have no backward function."""
 INTEGERS = "gives integers, which have no gradients: in test_integers.py"
 OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to run"
+BETWEEN_RANKS = "runs on several ranks: in test_ranks.py"
 ELSEWHERE = {
+    "weft::all_reduce": BETWEEN_RANKS,
+    "weft::all_gather": BETWEEN_RANKS,
+    "weft::reduce_scatter": BETWEEN_RANKS,
+    "weft::all_reduce_rms_norm": BETWEEN_RANKS,
+    "weft::all_gather_matmul": BETWEEN_RANKS,
+    "weft::matmul_reduce_scatter": BETWEEN_RANKS,
+    "weft::matmul_all_reduce": BETWEEN_RANKS,
+    "weft::dispatch": BETWEEN_RANKS,
+    "weft::combine": BETWEEN_RANKS,
     "weft::matmul_scaled": "needs Blackwell, on whose simulator test_products.py runs it",
     "weft::rms_norm_backward": OF_GRADIENTS,
     "weft::attention_backward": OF_GRADIENTS,

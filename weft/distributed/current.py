@@ -12,7 +12,13 @@ from weft.scoped import Scoped
 
 
 class Member(Group, Protocol):
-    """A rank of a world in this process, which allocates symmetric memory and meets the others."""
+    """A rank of a world in this process, which allocates symmetric memory and meets the others. `rooms`: memory that the
+    operators of `weft.torch` keep."""
+
+    @property
+    def rooms(self) -> dict[Any, Any]:
+        """Symmetric tensors by use."""
+        ...
 
     def has(self, owner: Any) -> bool:
         """Whether an array is symmetric memory of this rank."""

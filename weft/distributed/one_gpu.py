@@ -57,11 +57,12 @@ class _World:
 class OnOneGpu:
     """The group of such a world, as one rank sees it."""
 
-    __slots__ = ("_allocations", "_loaded", "_world", "rank")
+    __slots__ = ("_allocations", "_loaded", "_world", "rank", "rooms")
 
     def __init__(self, world: _World, rank: int) -> None:
         self._world = world
         self.rank = rank
+        self.rooms: dict[Any, Any] = {}
         self._allocations = 0
         self._loaded: set[tuple[str, str]] = set()
 

@@ -27,11 +27,12 @@ MOST_RANKS = 64
 class Simulated:
     """The group of a simulated world, as one rank sees it."""
 
-    __slots__ = ("_allocations", "_world", "rank")
+    __slots__ = ("_allocations", "_world", "rank", "rooms")
 
     def __init__(self, world: _World, rank: int) -> None:
         self._world = world
         self.rank = rank
+        self.rooms: dict[Any, Any] = {}
         self._allocations = 0
 
     @property

@@ -31,15 +31,27 @@ from weft.torch.norms import (
 )  # fmt: skip
 from weft.torch.operators import OPERATORS, Operator, operator
 from weft.torch.products import matmul, matmul_out, matmul_scaled, rms_factors
+from weft.torch.ranks import (
+    all_gather,
+    all_gather_matmul,
+    all_reduce,
+    all_reduce_rms_norm,
+    combine,
+    dispatch,
+    matmul_all_reduce,
+    matmul_reduce_scatter,
+    reduce_scatter,
+)
 from weft.torch.rows import log_softmax, log_softmax_backward, softmax, softmax_backward
 from weft.torch.scan import cumsum
 from weft.torch.selection import topk
 
 __all__ = [
-    "OPERATORS", "Operator", "add_layer_norm", "add_rms_norm", "append_to_cache", "argmax", "attention", "attention_backward",
-    "attention_lse", "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum", "decode_attention", "geglu",
+    "OPERATORS", "Operator", "add_layer_norm", "add_rms_norm", "all_gather", "all_gather_matmul", "all_reduce",
+    "all_reduce_rms_norm", "append_to_cache", "argmax", "attention", "attention_backward", "attention_lse", "combine",
+    "count_experts", "cross_entropy", "cross_entropy_backward", "cumsum", "decode_attention", "dispatch", "geglu",
     "geglu_backward", "layer_norm", "layer_norm_backward", "layer_norm_quantized", "log_softmax", "log_softmax_backward",
-    "matmul", "matmul_out", "matmul_scaled", "operator", "rms_factors", "rms_norm", "rms_norm_backward", "rms_norm_quantized",
-    "rope", "sample", "softmax", "softmax_backward", "sort_experts", "swiglu", "swiglu_backward", "topk", "topk_gating",
-    "topk_gating_backward",
+    "matmul", "matmul_all_reduce", "matmul_out", "matmul_reduce_scatter", "matmul_scaled", "operator", "reduce_scatter",
+    "rms_factors", "rms_norm", "rms_norm_backward", "rms_norm_quantized", "rope", "sample", "softmax", "softmax_backward",
+    "sort_experts", "swiglu", "swiglu_backward", "topk", "topk_gating", "topk_gating_backward",
 ]  # fmt: skip
