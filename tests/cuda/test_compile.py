@@ -427,6 +427,11 @@ def test_asm(arch):
         turned, number = inline(k, kind, (halves, scalar), **attrs, dtypes=(float16, int32), shapes=((3,), (1,)))
         k.store(parameter(k, float16), turned)
         k.store(parameter(k, int32), number)
+    memory = k.emit(shared.array, dtype=float32, count=64, tag=0, offset=0)
+    k.emit(
+        asm.block_memory, memory, None, None, scalar, asm="st.shared.b32 [$0], $1;", constraints="r,r", dtypes=(), shapes=(),
+        places=(0,), sim=None,
+    )  # fmt: skip
     assert compiled(k.done(), arch).n_regs > 0
 
 

@@ -137,6 +137,46 @@ def test_once_in_each_thread(run, rng):
     same(after, next_lane(out[:, None])[:, 0])
 
 
+STORE = "{ .reg .u32 p; shl.b32 p, $2, 2; add.u32 p, p, $1; st.shared.f32 [p], $3; mov.f32 $0, $3; }"
+
+
+def stored(buffer, at, value):
+    """What `STORE` does, on arrays."""
+    buffer[at[:, 0]] = value[:, 0]
+    return value
+
+
+def through_memory(out, x, synced: gl.constexpr):
+    """The text stores to one tile of a buffer, at elements of other threads."""
+    line = gl.arange(0, 128, NARROW)
+    a = gl.load(x + line)
+    tiles = gl.allocate_shared_memory(gl.float32, [2, 128], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    tiles.index(1).store(a * 0)
+    if synced:
+        gl.barrier()
+    b = gl.inline_asm(STORE, "=f,r,r,f", [tiles.index(1), 127 - line, a], a.type, sim=stored)
+    if synced:
+        gl.barrier()
+    gl.store(out + line, tiles.index(1).load(NARROW) + b)
+
+
+def test_memory_of_the_text(run, rng):
+    x, out = frozen(random(rng, np.float32, 128)), poison(128, np.float32)
+    compiled = run(weft.jit(through_memory), 1, out, x, False)
+    same(out, x[::-1] + x)
+    assert compiled.asm["sync"].count("barrier, inserted") == 2
+
+
+def test_a_text_needs_barriers_around_it():
+    by_hand = weft.jit(sync="none")(through_memory)
+    x, out = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    by_hand[1](out, x, True)
+    same(out, x[::-1] + x)
+    with pytest.raises(weft.errors.Hazard) as caught:
+        by_hand[1](out, x, False)
+    assert "inline_asm" in str(caught.value) or "asm.block_memory" in str(caught.value)
+
+
 # Functions of one element
 
 

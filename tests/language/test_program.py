@@ -173,6 +173,16 @@ def test_inline_asm_of_threads(kernel):
     with mistake("tile-asm-result") as found:
         gl.inline_asm("...", "=r,r", [x], gl.int32)
     assert "a result of type i32" in found.text
+    tiles = gl.allocate_shared_memory(gl.int8, [2, 64, 64], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
+    one = tiles.index(0)
+    gl.inline_asm("...", "r,r,r", [x, one, tiles.index(1)], ())
+    assert kernel.last("asm.block_memory").attrs["places"] == (1, 2)
+    for wrong in ([one.slice(0, 32)], [one] * 4):
+        with mistake("tile-asm-buffers"):
+            gl.inline_asm("...", ",".join("r" * len(wrong)), wrong, ())
+    with mistake("tile-asm-buffers") as found:
+        gl.inline_asm("...", "r", [one], (), is_pure=True)
+    assert "is_pure=True" in found.text
 
 
 def test_fp4(kernel):

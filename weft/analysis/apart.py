@@ -55,7 +55,7 @@ def apart(func: Func) -> Apart:
     return Apart({op: around.loc for op, around in found.under.items()}, frozenset(found.each))
 
 
-_SOURCES = (cluster.rank, asm.inline_asm, asm.inline_asm_volatile, asm.block, asm.block_volatile)
+_SOURCES = (cluster.rank, asm.inline_asm, asm.inline_asm_volatile, asm.block, asm.block_volatile, asm.block_memory)
 
 
 @dataclass(frozen=True, slots=True)

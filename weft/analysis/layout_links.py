@@ -194,7 +194,7 @@ _SPECIAL: dict[OpDef, Callable[[Op], Iterator[Tie | Link]]] = {
     **dict.fromkeys(
         (
             tile.convert, control.yield_, control.condition, control.return_, debug.print_, debug.breakpoint_,
-            asm.block, asm.block_volatile,
+            asm.block, asm.block_volatile, asm.block_memory,
         ),
         _free,
     ),

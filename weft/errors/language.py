@@ -617,6 +617,12 @@ TILE_ASM_RESULT = row(
     "inline_asm has a result of type {got}, which has no registers in a known layout",
     "give the type of a tile, as x.type or gl.distributed_type(dtype, shape, layout)",
 )
+TILE_ASM_BUFFERS = row(
+    "tile-asm-buffers",
+    CompilationError,
+    "inline_asm takes up to three buffers, each a whole tile in shared memory, and has effects then; it got {reason}",
+    "index a buffer of several tiles, pass the whole tile, and leave is_pure out",
+)
 EXP2_DEGREE = row(
     "language-exp2-degree",
     CompilationError,

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.ir.types import DType, Element, Pointer, float16, uint16
+from weft.ir.types import DType, Element, Pointer, float16, uint16, uint32
 from weft.language import shape
 from weft.language.arith import mul
 from weft.language.broadcast import common_form, fit
@@ -19,6 +19,7 @@ from weft.language.logic import bit_and, bit_or, shift_left, shift_right
 from weft.language.marks import builtin
 from weft.language.promote import convert, to_tensor
 from weft.language.runtime_value import describe
+from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tensor import apply, apply_many, tensor
 from weft.layout.linear.ends import count
 from weft.ops import arith
@@ -65,20 +66,28 @@ def inline_asm(
 ) -> Any:  # fmt: skip
     """Inline PTX, executed once by each thread, on all registers that it holds of its operands.
 
-    `args` are tiles, of any shapes and layouts, and scalars. `result_types` is the type of the result, as `x.type` or
-    `gl.distributed_type(dtype, shape, layout)`, or a tuple of types, which may be empty. `$0, $1, ...` are the registers of
-    the results in order, then those of the operands; an element that a layout repeats in a thread has one register, and
-    elements narrower than 32 bits are packed into 32-bit registers. `constraints` has one entry for each register. Unless
-    `is_pure` is set, the assembly is never eliminated, merged or moved. The simulator calls `sim` instead, on an array of shape
-    (threads, registers) for each tile, and a number, or one number a thread, for each scalar; it returns such arrays.
+    `args` are tiles, of any shapes and layouts, scalars, and up to three buffers, single tiles in shared memory.
+    `result_types` is the type of the result, as `x.type` or `gl.distributed_type(dtype, shape, layout)`, or a tuple of types,
+    which may be empty. `$0, $1, ...` are the registers of the results in order, then those of the operands; an element that a
+    layout repeats in a thread has one register, and elements narrower than 32 bits are packed into 32-bit registers. The
+    register of a buffer is its address in shared memory. `constraints` has one entry for each register. Unless `is_pure` is
+    set, the assembly is never eliminated, merged or moved.
 
-    With scalars alone it is `inline_asm_elementwise` on these, and the result types are element types. Raises
-    tile-asm-constraints, tile-asm-result.
+    Any thread may read and write any element of a buffer, in the order of memory: the compiler puts barriers before and behind
+    the text, and the text needs its own for what its threads hand to each other.
+
+    The simulator calls `sim` instead, on an array of shape (threads, registers) for each tile, a number, or one number a
+    thread, for each scalar, and the elements of a buffer in the order of memory, which it may change in place; it returns
+    arrays as of tiles. With scalars alone it is `inline_asm_elementwise` on these, and the result types are element types.
+
+    Raises tile-asm-constraints, tile-asm-result, tile-asm-buffers.
     """
     many = isinstance(result_types, (tuple, list))
     types = tuple(cast("Sequence[Any]", result_types)) if many else (result_types,)
     text = constraints if isinstance(constraints, str) else ",".join(constraints)
-    values = [to_tensor(x) for x in args]
+    buffers = {i: x for i, x in enumerate(args) if isinstance(x, shared_memory_descriptor)}
+    check_buffers(list(buffers.values()), is_pure)
+    values = [to_tensor(x) for i, x in enumerate(args) if i not in buffers]
     elements = [type.element_ty if isinstance(type, distributed_type) else type for type in types]
     dtypes: tuple[Any, ...] = tuple(elements)
     for dtype in dtypes:
@@ -86,20 +95,36 @@ def inline_asm(
     tiles = [x for x in values if not x.is_scalar]
     for tile in tiles:
         check_tile("inline_asm", tile)
-    if not tiles and not any(isinstance(type, distributed_type) for type in types):
+    if not tiles and not buffers and not any(isinstance(type, distributed_type) for type in types):
         found = inline_asm_elementwise(asm, text, values, dtypes, is_pure, 1, sim)
         return found if many else found[0]
     if wrong := next((t for t in types if not isinstance(t, distributed_type) or not t.layout.is_resolved), None):
         raise fail(errors.TILE_ASM_RESULT, got=wrong)
     counts = [count(type.layout.to_linear(type.shape)) for type in types]
     if all(x.is_scalar or x.layout.is_resolved for x in tiles):
-        sides = [*zip(dtypes, counts, strict=True)], [(x.element, _held(x)) for x in values]
+        addresses = [(uint32, 1)] * len(buffers)
+        sides = [*zip(dtypes, counts, strict=True)], [(x.element, _held(x)) for x in values] + addresses
         _check_registers(text, *(sum(_registers(_bits(e), n) for e, n in side) for side in sides))
-    results = apply_many(
-        ops.block if is_pure else ops.block_volatile, values, asm=asm, constraints=text, dtypes=dtypes,
-        shapes=tuple([type.shape for type in types]), layouts=tuple([type.layout for type in types]), sim=sim,
-    )  # fmt: skip
+    shapes, layouts = tuple([type.shape for type in types]), tuple([type.layout for type in types])
+    attrs: dict[str, Any] = {"asm": asm, "constraints": text, "dtypes": dtypes, "shapes": shapes, "layouts": layouts}
+    if buffers:
+        three = [*buffers.values(), None, None][:3]
+        results = apply_many(ops.block_memory, [*three, *values], **attrs, sim=sim, places=tuple(buffers))
+    else:
+        results = apply_many(ops.block if is_pure else ops.block_volatile, values, **attrs, sim=sim)
     return results if many else results[0]
+
+
+def check_buffers(buffers: Sequence[shared_memory_descriptor], is_pure: bool) -> None:
+    """Raises tile-asm-buffers unless inline PTX can take the buffers."""
+    reason = "is_pure=True, but reads and writes them" if buffers and is_pure else ""
+    reason = f"{len(buffers)} of them" if len(buffers) > 3 else reason
+    for buffer in buffers:
+        t = buffer.memory
+        if t.shape != t.alloc_shape:
+            reason = f"{buffer.describe()}, which is not the whole of a tile {list(t.alloc_shape)}"
+    if reason:
+        raise fail(errors.TILE_ASM_BUFFERS, reason=reason)
 
 
 def _held(x: tensor) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.core import Effect, Value
-from weft.ir.define import op
-from weft.ir.types import DType, RegsType, ScalarType, Type, tile_type, with_element
+from weft.ir.core import Attrs, Effect, Op, Value
+from weft.ir.define import op, reads, writes
+from weft.ir.types import DType, RegsType, ScalarType, SharedArrayType, SharedType, Type, tile_type, with_element
 from weft.layout import DistributedLayout
 from weft.ops.check import require, same_form
 
@@ -53,6 +53,35 @@ def block_volatile(
 ) -> tuple[Type, ...]:  # fmt: skip
     """As `asm.block`, for text with effects: it is neither dropped, merged nor moved."""
     return _tiles(dtypes, shapes, layouts)
+
+
+def _memory(attrs: Attrs) -> tuple[Effect, ...]:
+    """All threads read and write the buffers."""
+    buffers = ("first", "second", "third")[: len(attrs["places"])]
+    return (*(reads(b, "shared") for b in buffers), *(writes(b, "shared") for b in buffers), Effect("write", "io"))
+
+
+@op("asm.block_memory", effects=_memory, scope="thread", needs="block")
+def block_memory(
+    first: Value, second: Value | None, third: Value | None, *values: Value, asm: str, constraints: str,
+    dtypes: tuple[DType, ...], shapes: Shapes, places: tuple[int, ...], layouts: tuple[DistributedLayout, ...] = (),
+    sim: Simulated = None,
+) -> tuple[Type, ...]:  # fmt: skip
+    """As `asm.block_volatile`, for text that accesses buffers: their addresses in shared memory are operands, too.
+
+    `places` has the number of each buffer among all operands of the text."""
+    for buffer in (first, second, third):
+        require(buffer is None or isinstance(buffer.type, (SharedType, SharedArrayType)), "a buffer is needed")
+    return _tiles(dtypes, shapes, layouts)
+
+
+def in_order(op: Op) -> list[Value]:
+    """The operands of a text in the order of its registers."""
+    places = op.attrs.get("places", ())
+    ordered = list(op.uses[len(places) :])
+    for place, buffer in zip(places, op.uses, strict=False):
+        ordered.insert(place, buffer)
+    return ordered
 
 
 def _tiles(dtypes: tuple[DType, ...], shapes: Shapes, layouts: tuple[DistributedLayout, ...]) -> tuple[Type, ...]:

@@ -12,7 +12,7 @@ from weft.cuda.text.spelling import c_type, count_of, string
 from weft.errors import fail
 from weft.errors.compiler import CUDA_ASM_CONSTRAINT, CUDA_ASM_CONSTRAINTS, CUDA_ASM_OPERAND
 from weft.ir.core import Op, Value
-from weft.ir.types import Element
+from weft.ir.types import Element, SharedArrayType
 from weft.ops import asm
 
 # No constraint letter stands for 8 bits ("Inline PTX Assembly in CUDA"): narrow elements are packed into wider registers.
@@ -51,7 +51,7 @@ def _registers(op: Op) -> tuple[list[Register], list[Register]]:
     constraints = op.attrs["constraints"]
     given = [c.strip() for c in constraints.split(",") if c.strip() and not c.strip().startswith("~")]
     slots: list[tuple[Value, int, int]] = []
-    for value in (*op.results, *op.uses):
+    for value in (*op.results, *asm.in_order(op)):
         n = _elements(op, value)
         per = _per_register(value.type.element, n)
         slots += [(value, first, min(per, n - first)) for first in range(0, n, per)]
@@ -104,7 +104,7 @@ def _elementwise(e: Emitter, op: Op) -> None:
     _statement(e, op, op.attrs["pack"], (count_of(first.type) or 1) // op.attrs["pack"])
 
 
-@emits(asm.block, asm.block_volatile)
+@emits(asm.block, asm.block_volatile, asm.block_memory)
 def _block(e: Emitter, op: Op) -> None:
     _statement(e, op, pack=1, times=1)
 
@@ -126,7 +126,8 @@ def _statement(e: Emitter, op: Op, pack: int, times: int) -> None:
             _result(r, name, i in before) for i, (r, name) in enumerate(zip(outputs, names, strict=True))
         )
         operands = ", ".join(f'"{r.constraint}"({_packed(e, r, index, pack)})' for r in inputs if r.tied is None)
-        e.out.line(f"asm{volatile}({_ptx(op, outputs, inputs)} : {results} : {operands});")
+        clobbers = ' : "memory"' if op.kind is asm.block_memory else ""
+        e.out.line(f"asm{volatile}({_ptx(op, outputs, inputs)} : {results} : {operands}{clobbers});")
         for name, register in zip(names, outputs, strict=True):
             _unpack(e, register, name, targets[register.value], index, pack)
 
@@ -139,6 +140,8 @@ def _result(register: Register, name: str, tied: bool) -> str:
 def _packed(e: Emitter, register: Register, index: Index, pack: int) -> str:
     """The packed elements of an operand's register, the first one in the lowest bits."""
     element = register.value.type.element
+    if isinstance(register.value.type, SharedArrayType):
+        return e.at(register.value)
     places = [member(index, pack, register.first + j) for j in range(register.count)]
     texts = [e.at(register.value, place) for place in places]
     if register.count == 1 and c_type(element) == register.type:

@@ -14,15 +14,20 @@ import numpy as np
 
 from weft.errors import hazard
 from weft.ir.core import Op, Value
-from weft.ir.types import DType, RegsType, TileType
+from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType
 from weft.layout import LinearLayout
 from weft.layout.linear.ends import count
+from weft.layout.shared.sizes import tile_bytes
 from weft.ops import asm
-from weft.sim.machine.data import Array, Data, Mark, moved, stacked, undefined_in, union
+from weft.sim.machine.data import Array, Data, Mark, arange, moved, stacked, undefined_in, union
 from weft.sim.machine.hardware import linear_of, to_threads, to_tile
 from weft.sim.machine.tasks import DIVIDED, Task
 from weft.sim.machine.wait import Run
+from weft.sim.memory import places
 from weft.sim.memory.global_access import from_bits
+from weft.sim.memory.places import Place
+from weft.sim.memory.spaces import Handle
+from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers import ptx
 from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
 from weft.sim.rule import rule
@@ -46,41 +51,64 @@ def _inline_asm(task: Task, op: Op, *values: Data) -> Run:
 def _by_function(op: Op, values: Sequence[Data]) -> tuple[Data, ...]:
     """Call the author's function on whole arrays."""
     undefined, shape = undefined_in(values), np.shape(values[0].array) if values else ()
-    return tuple([Data(array[()], undefined) for array in _called(op, values, [shape] * len(op.results))])
+    found = _called(op, [data.array for data in values], [shape] * len(op.results))
+    return tuple([Data(array[()], undefined) for array in found])
 
 
-def _called(op: Op, values: Sequence[Data], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+def _called(op: Op, values: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     """Call the author's function. It returns one array, or a sequence of arrays, each of which broadcasts to its shape."""
     dtypes: tuple[DType, ...] = op.attrs["dtypes"]
-    found: Any = op.attrs["sim"](*[data.array for data in values])
+    found: Any = op.attrs["sim"](*values)
     arrays: Sequence[Array] = () if not dtypes else [found] if len(dtypes) == 1 and hasattr(found, "dtype") else found
     return [np.broadcast_to(np.asarray(a, numpy_dtype(d)), s) for a, d, s in zip(arrays, dtypes, shapes, strict=True)]
 
 
-@rule(asm.block, asm.block_volatile)
-def _block(task: Task, op: Op, *values: Data) -> Data | tuple[Data, ...]:
-    """Operands and results by thread and register, in both stages; scalars as they are."""
-    inputs, outputs = [_form(value) for value in op.uses], [_form(value) for value in op.results]
-    given = [
-        data if n is None else to_threads(data, layout, task.rank) if layout else per_thread(task, data, n)
-        for data, (layout, n, _) in zip(values, inputs, strict=True)
-    ]
-    groups = [
-        [data] if n is None else [moved(data, lambda a, j=j: a[..., j]) for j in range(n)]
-        for data, (_, n, _) in zip(given, inputs, strict=True)
-    ]
+@rule(asm.block, asm.block_volatile, asm.block_memory)
+def _block(task: Task, op: Op, *operands: Any) -> Data | tuple[Data, ...]:
+    """Operands and results by thread and register, in both stages; scalars as they are. The author's function gets a buffer as
+    an array of its elements in the order of memory, to which it may write."""
+    known = dict(zip(op.uses, (operand for operand in operands if operand is not None), strict=True))
+    arrays: list[Array] = []
+    groups: list[list[Data]] = []
+    memories: list[tuple[Handle, Place, DType, Array]] = []
+    for value in asm.in_order(op):
+        if isinstance(value.type, (SharedType, SharedArrayType)):
+            memories.append(_memory(task, value.type, known[value]))
+            arrays.append(memories[-1][-1])
+            continue
+        layout, n, _ = _form(value)
+        data = known[value]
+        if n is not None:
+            data = to_threads(data, layout, task.rank) if layout else per_thread(task, data, n)
+        arrays.append(data.array)
+        groups.append([data] if n is None else [moved(data, lambda a, j=j: a[..., j]) for j in range(n)])
+    outputs = [_form(value) for value in op.results]
     counts = [n or 1 for _, n, _ in outputs]
     if op.attrs["sim"] is not None:
         undefined = undefined_in([data for group in groups for data in group])
-        arrays = _called(op, given, [(task.threads, n) for n in counts])
-        flat = [Data(array[:, j], undefined) for array, n in zip(arrays, counts, strict=True) for j in range(n)]
+        found = zip(_called(op, arrays, [(task.threads, n) for n in counts]), counts, strict=True)
+        flat = [Data(array[:, j], undefined) for array, n in found for j in range(n)]
+    elif memories:
+        raise task.fail(hazard.INLINE_ASM, op, instruction=op.attrs["asm"], reason="text with buffers")
     else:
-        wanted = list(zip(op.attrs["dtypes"], counts, strict=True))
-        flat = _by_text(task, op, groups, wanted, (task.threads,))
+        flat = _by_text(task, op, groups, list(zip(op.attrs["dtypes"], counts, strict=True)), (task.threads,))
+    for handle, place, element, contents in memories:
+        places.write(task, op, handle, place, element, place.elements, Data(contents))
     made = [stacked([flat.pop(0) for _ in range(n)], lambda arrays: np.stack(arrays, axis=-1)) for n in counts]
     pairs = zip(made, outputs, strict=True)
-    found = [to_tile(data, layout, shape, task.rank) if layout else data for data, (layout, _, shape) in pairs]
-    return found[0] if len(found) == 1 else tuple(found)
+    results = [to_tile(data, layout, shape, task.rank) if layout else data for data, (layout, _, shape) in pairs]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _memory(task: Task, type: SharedType | SharedArrayType, handle: Handle) -> tuple[Handle, Place, DType, Array]:
+    """Where a buffer's elements lie, and a copy of them, in the order of memory. Any thread may access any of them."""
+    element = type.element
+    if isinstance(type, SharedArrayType):
+        n = type.count
+    else:
+        n = tile_bytes(type.layout, type.alloc_shape, element.bits) // element.itemsize
+    place = places.some_place(task, handle, element, arange(n), arange(n), MANY)
+    return handle, place, element, places.fetch(task, handle, place, element).copy()
 
 
 def _form(value: Value) -> tuple[LinearLayout | None, int | None, tuple[int, ...]]:
