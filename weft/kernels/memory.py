@@ -9,7 +9,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.runtime import driver
-from weft.runtime.dtypes import numpy_dtype
+from weft.runtime.dtypes import ITEMSIZE, numpy_dtype
 
 
 def empty_like(value: Any, shape: tuple[int, ...], dtype: str) -> Any:
@@ -71,13 +71,13 @@ _zeros: dict[tuple[int, int, int], Any] = {}
 """PyTorch's arrays of zeros that launches leave zero, by device, stream and capture."""
 
 
-def zeros_kept(value: Any, count: int, stream: Any) -> Any:
-    """At least `count` int32 zeros for a launch on `stream` that leaves them zero, on the device of `value`.
+def zeros_kept(value: Any, count: int, stream: Any, dtype: str = "int32") -> Any:
+    """At least `count` zeros for a launch on `stream` that leaves them zero, on the device of `value`: int32 or int64.
 
     Launches on a stream follow one another, so all of them get the same array. A CUDA graph may be replayed beside launches and
     other graphs, but not beside itself, so the launches that are captured on a stream get an array of this capture's."""
     if not getattr(value, "is_cuda", False):
-        made = empty_like(value, (count,), "int32")
+        made = empty_like(value, (count,), dtype)
         fill_zero(made)
         return made
     torch: Any = sys.modules["torch"]
@@ -86,12 +86,12 @@ def zeros_kept(value: Any, count: int, stream: Any) -> Any:
     if stream is not None:
         on = stream.cuda_stream if isinstance(stream, cuda.Stream) else int(stream)
     capture = _capture_of(on) if stream is not None or cuda.is_current_stream_capturing() else 0
-    key = value.get_device(), on, capture
+    key, words = (value.get_device(), on, capture), count * ITEMSIZE[dtype] // ITEMSIZE["int32"]
     found = _zeros.get(key)
-    if found is None or found.shape[0] < count:
-        found = torch.as_tensor(_Words(max(1 << (count - 1).bit_length(), LEAST_KEPT), key[0]), device=value.device)
+    if found is None or found.shape[0] < words:
+        found = torch.as_tensor(_Words(max(1 << (words - 1).bit_length(), LEAST_KEPT), key[0]), device=value.device)
         _zeros[key] = found
-    return found
+    return found if dtype == "int32" else found.view(getattr(torch, dtype))
 
 
 def _capture_of(stream: int) -> int:

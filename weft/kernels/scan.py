@@ -9,22 +9,46 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device import scan as device
 from weft.kernels.machines import machine_of, multiprocessors_of, place_of, target_of
-from weft.kernels.memory import empty_like, used_on
+from weft.kernels.memory import empty_like, zeros_kept
+from weft.layout import WARP_SIZE
 from weft.plain import whole
 from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
+from weft.targets import Target
 
 DTYPES = ("float32", "int32")
-SIZES: tuple[tuple[int, int], ...] = ((8, 8), (4, 8), (1, 4))
-"""Sizes of a tile, the largest first: groups of 128 elements of each warp, and warps."""
-TILES = 1024
-"""As many tiles of a size are enough to keep a GPU busy; with fewer, a smaller size is taken."""
-LOOK = 1
-"""A program looks back at this many times 32 tiles at a time."""
-RESIDENT = 16
-"""Warps of a multiprocessor, with 128 registers a thread."""
-CLEARED = 1024
-"""Words that a program clears."""
+
+
+WARPS, REGISTERS = 32, 64
+"""Resident warps of a multiprocessor, and registers of a thread."""
+AHEAD, BEHIND = 2, 4
+"""Tiles of a program that are being copied, and tiles that wait for the sum of those before them."""
+ENOUGH = 1024
+"""With fewer tiles than this, smaller ones are taken."""
+SUMS_BYTES = 1024
+"""At least the shared memory of a program besides its tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile has `groups` times 128 elements for each of `warps` warps."""
+
+    groups: int
+    warps: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of a tile."""
+        return 128 * self.groups * self.warps
+
+    @property
+    def threads(self) -> int:
+        """Threads of a program."""
+        return WARP_SIZE * self.warps
+
+
+TILES = (Tile(1, 4), Tile(1, 8), Tile(2, 8), Tile(2, 16))
+"""Tiles, the smallest first. A row of one tile waits for nothing; of longer rows tiles are of the last two sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +77,8 @@ def cumsum(x: Any, axis: int = -1, out: Any = None, *, stream: Any = None) -> An
     axis, which is the only `axis`. Host arrays are simulated. `out`, an array of the same shape and type, may be `x` itself.
     int32 wraps. `stream` is as for launches.
 
-    Sums of integers are exact. Sums of float32 are not repeatable to the bit: how many tiles a program adds up depends on what
-    other programs have published when it looks back (`weft.kernels.device.scan`).
+    Sums of integers are exact. The order of additions depends only on the shape and on how many multiprocessors the GPU has, so
+    sums of float32 are repeatable to the bit.
 
     Raises LaunchError: kernels-scan-array, kernels-scan-axis, kernels-scan-strides, kernels-scan-out, kernels-devices,
     kernels-out-overlaps, kernels-out-needed.
@@ -78,32 +102,38 @@ def cumsum(x: Any, axis: int = -1, out: Any = None, *, stream: Any = None) -> An
     return out
 
 
-def tile_of(rows: int, length: int) -> tuple[int, int]:
-    """Groups and warps of the tiles of a scan."""
-    for groups, warps in SIZES:
-        tile = 128 * groups * warps
-        if rows * -(-length // tile) >= TILES and tile < 2 * length:
-            return groups, warps
-    return SIZES[-1]
+def tile_of(rows: int, length: int) -> Tile:
+    """The tiles of a scan."""
+    usual, largest = TILES[-2:]
+    many = rows * -(-length // largest.elements) >= ENOUGH
+    return next((tile for tile in TILES if length <= tile.elements), largest if many else usual)
 
 
 def _launch(x: Any, out: Any, source: Lines, target: Lines, stream: Any) -> None:
-    groups, warps = tile_of(source.rows, source.length)
-    tiles = -(-source.length // (128 * groups * warps))
-    count = source.rows * tiles + 1
-    words = empty_like(x, (1, count), "int64")
-    device.clear[-(-count // CLEARED)](words, count, CLEARED, stream=stream)
+    tile = tile_of(source.rows, source.length)
+    tiles = -(-source.length // tile.elements)
+    total = source.rows * tiles
+    alone, many = tiles == 1, source.rows > 1
+    gpu = target_of(source.device)
+    multiprocessors = multiprocessors_of(source.device, machine_of(gpu))
+    resident = multiprocessors * WARPS // tile.warps
+    # The first program answers the others, with a thread for each.
+    programs = min(resident, total) if alone else min(resident - 1, total, tile.threads)
+    behind = 0 if alone else min(BEHIND, _room(tile, -(-(programs + 1) // multiprocessors), gpu) - 1 - AHEAD)
+    words = zeros_kept(x, programs * (AHEAD + 1 + behind), stream, "int64")
     # The pitch of a single row is never used; 0 keeps accesses wide.
-    pitches = (target.pitch, source.pitch) if source.rows > 1 else (0, 0)
-    resident = multiprocessors_of(source.device, machine_of(target_of(source.device))) * RESIDENT // warps
-    programs = min(resident, count - 1)
-    # Programs with one tile each wait only for programs that have started.
-    together = programs < count - 1
-    given = (out, x, words, source.length, tiles, count - 1, *pitches, groups, warps, LOOK, source.rows > 1, together)
-    device.scan[programs](
-        *given, block=32 * warps, maxnreg=128, launch_cooperative_grid=together, stream=stream
-    )  # fmt: skip
-    used_on(words, stream)
+    pitches = (target.pitch, source.pitch) if many else (0, 0)
+    given = (out, x, words, source.length, tiles, total, *pitches)
+    constants = (tile.groups, tile.warps, AHEAD, behind, many, alone)
+    device.scan[programs + (not alone)](
+        *given, *constants, block=tile.threads, maxnreg=REGISTERS, launch_cooperative_grid=not alone, stream=stream
+    )
+
+
+def _room(tile: Tile, programs: int, gpu: Target) -> int:
+    """How many tiles each of the `programs` of a multiprocessor has room for."""
+    shared = gpu.shared_bytes_per_sm // programs - gpu.reserved_shared_bytes - SUMS_BYTES
+    return shared // (ITEMSIZE["float32"] * tile.elements)
 
 
 def _lines(name: str, value: Any) -> tuple[Lines, tuple[int, ...]]:

@@ -15,7 +15,7 @@
     selection      the top k of rows
     chain          how these follow one another
     packing        the copy of an operand into memory that TMA can read
-    scan           prefix sums in one pass, by decoupled look-back
+    scan           prefix sums in one pass, with a program that adds up for the others
 
 Besides run-time arguments each kernel takes one constexpr: a `weft.kernels.plan.Plan`, or a smaller one.
 """

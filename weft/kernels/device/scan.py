@@ -1,34 +1,22 @@
-"""Prefix sums in one pass, by decoupled look-back (Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled
-Look-back", NVIDIA 2016).
+"""Prefix sums in one pass: tiles are summed side by side, and one program adds up their sums for all others.
 
-A program sums a tile, publishes the sum, and looks back: it adds up what the tiles before it have published, up to the
-nearest one that has published the prefix sum to its end. Then it publishes its own, and adds the prefix to its elements. So
-each element is read once and written once.
+A program copies its next tiles to shared memory (cp.async, a ring of tiles), scans each as it arrives, and publishes its sum.
+The first program waits for the sums of a round, a tile of each program, and answers each by the sum of all tiles before it in
+its row. Meanwhile the programs scan their next tiles; when its answer has come, a program adds it to a tile's elements and
+stores them. So each element is read once and written once, and the order of additions does not depend on time: float32 sums
+are repeatable to the bit where as many programs run.
 
-Programs are persistent: while one looks back for a tile, it has published the sum of its next one, and the loads of the one
-after that are in flight. This reaches 0.88 of a copy's rate on an H200 (2^28 float32), and CUB 0.73. What was measured besides:
-
-- Without the look-back, 0.97. A poll takes 1.5 to 2.5 us. So a program looks back late, when it has published its next tile and
-  almost all that it needs is there, and at 32 words at a time (128: 0.83). Waiting between polls changes nothing.
-- A warp of its own that looks back at once, so that the others need not wait: 0.61 with tiles copied by cp.async, 0.69 by TMA.
-  It finds less, and polls more; 0.67 if it waits 2.5 us before it looks.
-- Every n-th tile for each of n programs. With tickets from a counter, of which a program holds three, 0.80, and 0.42 with the
-  warp of its own: a program that catches up while others wait takes tickets that follow one another, and then everybody waits
-  for its tiles, one after the other. So programs with several tiles have to run at the same time (`launch_cooperative_grid`).
-
-What a tile publishes is one 64-bit word, state and value together: a relaxed access moves it as a whole, and nothing else needs
-to be ordered. Programs of one tile each take their numbers from an atomic counter, so that they wait only for programs that
-have started; with such numbers in a cooperative launch the figure is 0.82 to 0.84. The order of additions depends on how far a
-program has to look back: sums of integers are exact, but sums of floats are not repeatable to the bit.
+What a tile publishes and its answer are one 64-bit word, a mark and a value together: a relaxed access moves it as a whole,
+and nothing else needs to be ordered. The mark is made of the tile's number, so a word is not taken for an earlier one of its
+place. A program leaves its words zero for the next launch. All programs run at the same time (`launch_cooperative_grid`).
 """
 
 from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.language.nvidia.ampere import async_copy
 
-PART, WHOLE = 1, 2
-"""States of a tile: its own sum is known, or the prefix sum up to its end. 0: nothing yet."""
 LANES = 32
 QUAD = 4
 """Neighbouring elements of a thread: one access of 16 bytes."""
@@ -45,81 +33,61 @@ def layout(groups: int, warps: int) -> gl.DistributedLinearLayout:
 
 
 @jit
-def clear(words, count, BLOCK: gl.constexpr):
-    """Set the words of a scan to 0: no program has a number, and no tile has published anything."""
-    at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, gl.BlockedLayout([1], [LANES], [gl.num_warps()], [0]))
-    gl.store(words + at, 0, mask=at < count)
+def word(value, mark):
+    """A mark and a value in one word."""
+    return value.to(gl.uint32, bitcast=True).to(gl.int64) | (mark.to(gl.int64) << 32)
 
 
 @jit
-def word(value, state: gl.constexpr):
-    """State and value in one word."""
-    high: gl.constexpr = state << 32
-    return value.to(gl.uint32, bitcast=True).to(gl.int64) | high
+def marked(found, address, mark, kind: gl.constexpr):
+    """The value of a word that has been read, or that is read again until it has this mark. Each thread has its own."""
+    while (found >> 32).to(gl.int32) != mark:
+        found = gl.load(address, sem="relaxed")
+    return found.to(gl.uint32).to(kind, bitcast=True)
 
 
 @jit
-def looked_back(words, tile, kind: gl.constexpr, LOOK: gl.constexpr):
-    """The sum of all tiles of a row before number `tile`, whose words end before `words`. One warp looks at `LOOK` times 32
-    tiles at a time."""
-    lane = gl.lane_id()
-    before = gl.to_tensor(0).to(kind)
-    last = tile - 1
-    going = tile > 0
-    FAR: gl.constexpr = 2 * LANES * LOOK
-    while going:
-        found = ()
-        for part in gl.static_range(LOOK):
-            here = last - (part * LANES + lane)
-            found = (*found, gl.load(words + (gl.maximum(here, 0) - tile), sem="relaxed"))
-        # The nearest tile with no sum of its own alone: even if it has published a prefix sum, odd if nothing yet.
-        nearest = gl.to_tensor(FAR)
-        for part in gl.static_range(LOOK):
-            at = part * LANES + lane
-            # Before the first tile of the row there is nothing to add.
-            state = gl.where(at <= last, (found[part] >> 32).to(gl.int32), WHOLE)
-            nearest = gl.minimum(nearest, gl.where(state == PART, FAR, 2 * at + (state == 0).to(gl.int32)))
-        nearest = gl.uniform(gl.warp_min(nearest), "warp")
-        if nearest % 2 == 0:
-            some = gl.to_tensor(0).to(kind)
-            for part in gl.static_range(LOOK):
-                at = part * LANES + lane
-                value = found[part].to(gl.uint32).to(kind, bitcast=True)
-                some += gl.where((at <= last) & (2 * at <= nearest), value, 0)
-            before += gl.warp_sum(some)
-            last -= LANES * LOOK
-            going = nearest == FAR
-    return before
+def summed(tile):
+    """The mark of a tile's sum."""
+    return 2 * tile + 2
+
+
+@jit
+def answered(tile):
+    """The mark of the answer."""
+    return 2 * tile + 3
 
 
 @jit
 def place(pointer, number, tiles, length, pitch, TILE: gl.constexpr, MANY: gl.constexpr):
-    """Where tile `number` of all is in one row, or in `MANY` of them: its address, the elements from there to the end of the
-    row, and its number in the row."""
+    """Where tile `number` of all is in one row, or in `MANY` of them: its address, and the elements from there to the end of
+    the row."""
     tile = number
     if MANY:
         pointer += (number // tiles).to(gl.int64) * pitch
         tile = number % tiles
     first = tile.to(gl.int64) * TILE
-    return pointer + first, length - first, tile
+    return pointer + first, length - first
 
 
 @jit
-def loaded(src, number, total, tiles, length, pitch, spread: gl.constexpr, TILE: gl.constexpr, MANY: gl.constexpr):
-    """Tile `number` of all; elements beyond the end of the row are 0, and so are all of a tile that there is not."""
-    source, left, _ = place(src, number, tiles, length, pitch, TILE, MANY)
+def fetch(
+    memory, src, number, total, tiles, length, pitch, spread: gl.constexpr, TILE: gl.constexpr, MANY: gl.constexpr
+):  # fmt: skip
+    """Start to copy tile `number` of all; elements beyond the end of the row are 0, and all of a tile that there is not."""
+    source, left = place(src, number, tiles, length, pitch, TILE, MANY)
     if MANY:
         left = gl.where(number < total, left, 0)
     at = gl.arange(0, TILE, spread)
     if left >= TILE:
-        x = gl.load(source + at)
+        async_copy.async_load(memory, source + at)
     else:
-        x = gl.load(source + at, mask=at < gl.maximum(left, 0).to(gl.int32), other=0)
-    return x
+        async_copy.async_load(memory, source + at, mask=at < gl.maximum(left, 0).to(gl.int32))
+    async_copy.commit_group()
 
 
 @jit
-def scanned(held, sums, kind: gl.constexpr, GROUPS: gl.constexpr):
+def scanned(held, sums, slot, kind: gl.constexpr, GROUPS: gl.constexpr):
     """Prefix sums of each warp's elements, in place; the sum of all of them goes to `sums`."""
     lane = gl.lane_id()
     for group in gl.static_range(GROUPS):
@@ -133,76 +101,149 @@ def scanned(held, sums, kind: gl.constexpr, GROUPS: gl.constexpr):
             held[QUAD * group + i] = held[QUAD * group + i][0] + below
         total += gl.shuffle_idx(upto, LANES - 1)
     if lane == 0:
-        sums[gl.warp_id()] = total
+        sums[slot, gl.warp_id()] = total
+
+
+@jit
+def prefix(value, reach, UNIT: gl.constexpr, MANY: gl.constexpr):
+    """Prefix sums over the lanes of a warp. With `MANY` rows a lane adds those of its row: `reach` is how far that reaches
+    back, in tiles, of which a lane is `UNIT`."""
+    lane = gl.lane_id()
+    for i in gl.static_range(5):
+        DISTANCE: gl.constexpr = 1 << i
+        takes = lane >= DISTANCE
+        if MANY:
+            takes = takes & (reach >= DISTANCE * UNIT)
+        value += gl.where(takes, gl.shuffle_up(value, DISTANCE), 0)
+    return value
+
+
+@jit
+def answer(words, tiles, total, kind: gl.constexpr, WARPS: gl.constexpr, DEPTH: gl.constexpr, MANY: gl.constexpr):
+    """Answer the sum of each tile by that of all tiles before it in its row. In a round each thread has one program's tile.
+
+    The words of the next round are read before this one is added up: a read takes longer than the addition."""
+    SHARED: gl.constexpr = gl.AddressSpace.SHARED
+    sums = gl.LayoutTensor.stack_allocation(kind, gl.Layout.row_major(2, WARPS), address_space=SHARED)
+    reaches = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(2, WARPS), address_space=SHARED)
+    lane, warp, thread = gl.lane_id(), gl.warp_id(), gl.thread_idx.x
+    programs = gl.num_programs(0) - 1
+    mine = gl.minimum(thread, programs - 1)
+    carry = gl.to_tensor(0).to(kind)
+    begin, slot, turn = gl.to_tensor(0), gl.to_tensor(0), gl.to_tensor(0)
+    found = gl.load(words + mine, sem="relaxed")
+    while begin < total:
+        number = begin + mine
+        own = words + slot * programs + mine
+        given = (thread < programs) & (number < total)
+        value = gl.to_tensor(0).to(kind)
+        if given:
+            value = marked(found, own, summed(number), kind)
+        slot = gl.where(slot == DEPTH - 1, 0, slot + 1)
+        found = gl.load(words + slot * programs + mine, sem="relaxed")
+        # How many tiles before this one are in its row. Threads without a tile continue the last one's.
+        reach = number % tiles + (thread - mine) if MANY else number
+        upto = prefix(value, reach, 1, MANY)
+        if lane == LANES - 1:
+            sums[turn, warp] = upto
+            reaches[turn, warp] = reach
+        gl.barrier()
+        # The same over the warps: a lane has a warp, whose last tile reaches back to earlier warps, or rounds.
+        far = reaches[turn, lane % WARPS][0]
+        over = prefix(gl.where(lane < WARPS, sums[turn, lane % WARPS][0], 0), far, LANES, MANY)
+        over += gl.where(far > LANES * lane + LANES - 1, carry, 0) if MANY else carry
+        before = gl.where(warp > 0, gl.shuffle_idx(over, gl.maximum(warp - 1, 0)), carry)
+        carry = gl.shuffle_idx(over, WARPS - 1)
+        result = gl.where(lane > 0, gl.shuffle_up(upto, 1), 0)
+        if MANY:
+            result = gl.where(reach > 0, result, 0) + gl.where(reach > lane, before, 0)
+        else:
+            result += before
+        if given:
+            gl.store(own, word(result, answered(number)), sem="relaxed")
+        begin += programs
+        turn ^= 1
+
+
+@jit
+def work(
+    dst, src, words, length, tiles, total, dst_pitch, src_pitch, first, step,
+    GROUPS: gl.constexpr, WARPS: gl.constexpr, AHEAD: gl.constexpr, BEHIND: gl.constexpr,
+    MANY: gl.constexpr, ALONE: gl.constexpr,
+):  # fmt: skip
+    """Scan every `step`-th tile from number `first` on. Each thread copies, scans and stores its own elements, so the warps
+    wait for one another only once for a tile, for their sums."""
+    kind: gl.constexpr = src.dtype.element_ty
+    TILE: gl.constexpr = QUAD * LANES * GROUPS * WARPS
+    DEPTH: gl.constexpr = AHEAD + 1 + BEHIND
+    SHARED: gl.constexpr = gl.AddressSpace.SHARED
+    spread: gl.constexpr = layout(GROUPS, WARPS)
+    lane, warp = gl.lane_id(), gl.warp_id()
+    sums = gl.LayoutTensor.stack_allocation(kind, gl.Layout.row_major(DEPTH, WARPS), address_space=SHARED)
+    ring = gl.allocate_shared_memory(kind, [DEPTH, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    at = gl.arange(0, TILE, spread)
+    for slot in gl.static_range(AHEAD):
+        fetch(ring.index(slot), src, first + slot * step, total, tiles, length, src_pitch, spread, TILE, MANY)
+    number, slot = first, gl.to_tensor(0)
+    while number - BEHIND * step < total:
+        into = slot + AHEAD
+        into = gl.where(into >= DEPTH, into - DEPTH, into)
+        fetch(ring.index(into), src, number + AHEAD * step, total, tiles, length, src_pitch, spread, TILE, MANY)
+        async_copy.wait_group(AHEAD)
+        held = gl.fragment(ring.index(slot).load(spread))
+        scanned(held, sums, slot, kind, GROUPS)
+        ring.index(slot).store(gl.from_fragment(held, [TILE], spread))
+        gl.barrier()
+        if not ALONE and warp == 0 and number < total:
+            total_of_tile = gl.warp_sum(gl.where(lane < WARPS, sums[slot, lane % WARPS][0], 0))
+            if lane == 0:
+                gl.store(words + slot * step + first, word(total_of_tile, summed(number)), sem="relaxed")
+        # The tile that was scanned BEHIND steps ago is the oldest in the ring.
+        past, out = number - BEHIND * step, gl.where(into == DEPTH - 1, 0, into + 1)
+        if past >= 0 and past < total:
+            # What is added to the warp's elements: the sums of the warps before it, and the answer, in a lane of its own.
+            start = gl.where(lane < warp, sums[out, lane % WARPS][0], 0)
+            if not ALONE and lane == WARPS - 1:
+                own = words + out * step + first
+                start = marked(gl.load(own, sem="relaxed"), own, answered(past), kind)
+            start = gl.warp_sum(start)
+            target, left = place(dst, past, tiles, length, dst_pitch, TILE, MANY)
+            held = gl.fragment(ring.index(out).load(spread))
+            for i in gl.static_range(QUAD * GROUPS):
+                held[i] = held[i][0] + start
+            done = gl.from_fragment(held, [TILE], spread)
+            if left >= TILE:
+                gl.store(target + at, done)
+            else:
+                gl.store(target + at, done, mask=at < left.to(gl.int32))
+        number += step
+        slot = gl.where(slot == DEPTH - 1, 0, slot + 1)
+    async_copy.wait_group(0)
+    if not ALONE:
+        gl.barrier()
+        if gl.thread_idx.x < DEPTH:
+            gl.store(words + gl.thread_idx.x * step + first, gl.to_tensor(0).to(gl.int64), sem="relaxed")
 
 
 @jit
 def scan(
     dst, src, words, length, tiles, total, dst_pitch, src_pitch,
-    GROUPS: gl.constexpr, WARPS: gl.constexpr, LOOK: gl.constexpr, MANY: gl.constexpr, TOGETHER: gl.constexpr,
+    GROUPS: gl.constexpr, WARPS: gl.constexpr, AHEAD: gl.constexpr, BEHIND: gl.constexpr,
+    MANY: gl.constexpr, ALONE: gl.constexpr,
 ):  # fmt: skip
     """Prefix sums along rows of `length` elements, `tiles` tiles each and `total` in all; a row begins a pitch after the one
-    before it.
+    before it. ALONE: a row has one tile.
 
-    `words` are 0: the first counts programs, and each of the others is what one tile publishes. TOGETHER: all programs run at
-    the same time."""
-    kind: gl.constexpr = src.dtype.element_ty
-    TILE: gl.constexpr = QUAD * LANES * GROUPS * WARPS
-    spread: gl.constexpr = layout(GROUPS, WARPS)
-    SHARED: gl.constexpr = gl.AddressSpace.SHARED
-    lane, warp = gl.lane_id(), gl.warp_id()
-    sums = gl.LayoutTensor.stack_allocation(kind, gl.Layout.row_major(WARPS), address_space=SHARED)
-    starts = gl.LayoutTensor.stack_allocation(kind, gl.Layout.row_major(WARPS), address_space=SHARED)
-    if TOGETHER:
-        number = gl.program_id(0)
+    `words` are zero, `AHEAD + 1 + BEHIND` for each program but the first: a program has as many tiles in shared memory."""
+    if ALONE:
+        work(
+            dst, src, words, length, tiles, total, dst_pitch, src_pitch, gl.program_id(0), gl.num_programs(0),
+            GROUPS, WARPS, AHEAD, BEHIND, MANY, ALONE,
+        )  # fmt: skip
+    elif gl.program_id(0) == 0:
+        answer(words, tiles, total, src.dtype.element_ty, WARPS, AHEAD + 1 + BEHIND, MANY)
     else:
-        ticket = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(1), address_space=SHARED)
-        if gl.thread_idx.x == 0:
-            ticket[0] = gl.atomic_add(words, 1, sem="relaxed").to(gl.int32)
-        gl.barrier()
-        number = gl.uniform(ticket[0])
-    # The tile that is stored next (none yet), the one that is summed next, and the one that is loaded next.
-    current = gl.to_tensor(-1)
-    coming, step = number, gl.num_programs(0)
-    y = loaded(src, coming, total, tiles, length, src_pitch, spread, TILE, MANY)
-    x = gl.from_fragment(gl.fragment(y), [TILE], spread)
-    upto_x, sum_x = gl.to_tensor(0).to(kind), gl.to_tensor(0).to(kind)
-    at = gl.arange(0, TILE, spread)
-    going = coming < total
-    while going:
-        held = gl.fragment(y)
-        scanned(held, sums, kind, GROUPS)
-        gl.barrier()
-        upto, whole = upto_x, sum_x
-        if warp == 0:
-            upto = gl.warp_prefix_sum(gl.where(lane < WARPS, sums[lane % WARPS][0], 0))
-            whole = gl.shuffle_idx(upto, LANES - 1)
-            if lane == 0 and coming < total:
-                gl.store(words + 1 + coming, word(whole, PART), sem="relaxed")
-            if current >= 0:
-                own = words + 1 + current
-                tile = current % tiles if MANY else current
-                before = looked_back(own, tile, kind, LOOK)
-                if lane == 0:
-                    gl.store(own, word(before + sum_x, WHOLE), sem="relaxed")
-                start = before + gl.where(lane > 0, gl.shuffle_up(upto_x, 1), 0)
-                if lane < WARPS:
-                    starts[lane] = start
-        # Behind the look-back in the text: the first warp's loads of words do not queue behind these.
-        later = loaded(src, coming + step, total, tiles, length, src_pitch, spread, TILE, MANY)
-        gl.barrier()
-        if current >= 0:
-            target, left, _ = place(dst, current, tiles, length, dst_pitch, TILE, MANY)
-            start = starts[warp][0]
-            done = gl.fragment(x)
-            for i in gl.static_range(QUAD * GROUPS):
-                done[i] = done[i][0] + start
-            out = gl.from_fragment(done, [TILE], spread)
-            if left >= TILE:
-                gl.store(target + at, out)
-            else:
-                gl.store(target + at, out, mask=at < left.to(gl.int32))
-        x, y = gl.from_fragment(held, [TILE], spread), later
-        upto_x, sum_x = upto, whole
-        current, coming = coming, coming + step
-        going = current < total
+        work(
+            dst, src, words, length, tiles, total, dst_pitch, src_pitch, gl.program_id(0) - 1, gl.num_programs(0) - 1,
+            GROUPS, WARPS, AHEAD, BEHIND, MANY, ALONE,
+        )  # fmt: skip
