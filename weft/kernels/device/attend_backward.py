@@ -179,34 +179,41 @@ def produce(memory, q, k, v, g, scaled, delta, share):
 @jit
 def reduce(memory, total, turns, share):
     """Add the parts of dQ to global memory, in one round or in two; with `turns`, an integer for each block of queries, in the
-    order of keys."""
+    order of keys.
+
+    That a block has been added is published with the next one, which is on its way meanwhile: waiting for it at once would take
+    longer than the consumers need for a block."""
     plan: gl.constexpr = memory.plan
     extents = share.extents
-    step: gl.constexpr = -1 if plan.parts.right else 1
     mine = share.key // plan.block_n + 1
     if plan.ordered:
-        before = share.key - step * plan.block_n
-        first, blocks = extents.visited(share.batch, before)
-        blocks = gl.where((before >= 0) & (before < extents.keys), blocks, 0)
+        first, blocks = extents.visited(share.batch, share.key - plan.block_n)
+        blocks = gl.where(share.key > 0, blocks, 0)
     member, query = 0, share.start()
+    turn = turns
     for i in range(share.tiles()):
         row = share.row(member, query)
+        if plan.ordered:
+            before, turn = turn, turns + 1 + row // plan.block_m
+            block = query // plan.block_m
+            if (block >= first) & (block < first + blocks):
+                gl.atomic_poll(turn, mine - 1)
         for part in gl.static_range(plan.rounds):
             mbarrier.wait(memory.filled.index(0), part if plan.rounds == 2 else i & 1)
-            if plan.ordered and part == 0:
-                block = query // plan.block_m
-                if (block >= first) & (block < first + blocks):
-                    gl.atomic_poll(turns + 1 + row // plan.block_m, mine - step)
             for which in gl.static_range(2):
                 column = (which * plan.rounds + part) * HALF
                 at = [row + which * HALF, 0] if plan.width == HALF else [row, column]
                 tma.async_atomic_add(total, at, memory.pieces.index(which))
+            if plan.ordered and part == 0:
+                if i > 0:
+                    tma.store_wait(2, read_only=False)
+                    gl.atomic_xchg(before, mine, sem="release")
             tma.store_wait(0)
             mbarrier.arrive(memory.drained.index(0), count=1)
-        if plan.ordered:
-            tma.store_wait(0, read_only=False)
-            gl.atomic_xchg(turns + 1 + row // plan.block_m, mine, sem="release")
         member, query = share.following(member, query)
+    if plan.ordered and share.tiles() > 0:
+        tma.store_wait(0, read_only=False)
+        gl.atomic_xchg(turn, mine, sem="release")
 
 
 @jit

@@ -67,20 +67,15 @@ class Extents:
     def share(self, number):
         """The share of a program. With a causal mask the first keys are seen by most queries, and those of the first programs.
         The half of the keys that fewer queries see comes last, of all heads and not band by band: short programs fill the
-        multiprocessors up while the last long ones run.
-
-        In order, programs wait for those before them, and with a causal mask queries see the last keys first of all: there the
-        last keys are those of the first programs, which reach their first queries while the others compute theirs."""
+        multiprocessors up while the last long ones run."""
         plan: gl.constexpr = self.plan
         columns = gl.cdiv(self.keys, plan.block_n)
         if plan.parts.sequences:
             columns = self.keys // plan.block_n + self.sequences
-        if plan.parts.right and not plan.ordered:
+        if plan.parts.right:
             row, column = self.longest_first(number, columns)
         else:
             _, row, column = in_bands(number, self.heads, columns, self.band)
-        if plan.ordered and plan.parts.right:
-            column = columns - 1 - column
         if plan.parts.sequences:
             batch = sequence_of(self.k_starts, self.sequences, column, plan.block_n)
             q_start, k_start = gl.load(self.q_starts + batch), gl.load(self.k_starts + batch)
@@ -140,16 +135,21 @@ class Share:
 
     @jit
     def start(self):
-        """The first query of the first block."""
-        return self.first * self.extents.plan.block_m
+        """The first query of the block that is visited first.
+
+        In order, programs wait at each block for the one with the keys before theirs. There the last block is the first: with a
+        causal mask, or a window, that is not a block which the program before reaches much later."""
+        plan: gl.constexpr = self.extents.plan
+        return (self.first + self.blocks - 1 if plan.ordered else self.first) * plan.block_m
 
     @jit
     def following(self, member, query):
         """Query head within the group, and first query, of the block behind this one."""
-        block_m: gl.constexpr = self.extents.plan.block_m
-        query += block_m
-        last = query == (self.first + self.blocks) * block_m
-        return member + last.to(gl.int32), gl.where(last, self.first * block_m, query)
+        plan: gl.constexpr = self.extents.plan
+        step: gl.constexpr = -plan.block_m if plan.ordered else plan.block_m
+        query += step
+        last = query == (self.first - 1 if plan.ordered else self.first + self.blocks) * plan.block_m
+        return member + last.to(gl.int32), gl.where(last, self.start(), query)
 
     @jit
     def line(self, member):
