@@ -13,7 +13,7 @@ from weft.kernels.attend_options import LOG2_E, Options, check_options, check_ve
 from weft.kernels.device.attend import SEARCHES, find_spans
 from weft.kernels.device.attend_backward import ROWS, attend_backward, convert, prepare
 from weft.kernels.heads import Heads, check_alike, check_described, heads
-from weft.kernels.machines import target_of
+from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill, used_on
 from weft.nvidia.ragged_tma import ragged_form
 from weft.runtime import driver
@@ -102,8 +102,8 @@ def attention_backward(
         find_spans[-(-length // SEARCHES), batch](documents, spans, length, num_warps=1, stream=stream)
     attend_backward[call.programs](
         call.q.of(q), call.k.of(k), call.v.of(v), call.grad.of(grad), call.statistics.of(scaled), call.statistics.of(delta),
-        call.total.of(total), call.dk.of(dk), call.dv.of(dv), turns, alibi, prefix, spans, *starts, masked, *call.numbers,
-        plan, num_warps=4, stream=stream,
+        total, call.total.of(total), call.dk.of(dk), call.dv.of(dv), turns, alibi, prefix, spans, *starts, masked,
+        *call.numbers, plan, num_warps=4, stream=stream,
     )  # fmt: skip
     convert[padded // ROWS, lines](
         total, dq, cu_seqlens_q, *call.converted, plan.size, plan.width, plan.block_m, num_warps=4, stream=stream
@@ -161,8 +161,11 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
         padded, columns = (queries // plan.block_m + sequences) * plan.block_m, keys // plan.block_n + sequences
     members = count // kv_heads
     band = max(1, CACHE_BYTES // (members * queries * (query.itemsize * (size + v_size) + 4 * plan.width)))
+    banded = columns
+    if plan.parts.right:
+        banded = _banded(columns, batch * kv_heads, band, multiprocessors_of(query.device, machine_of(machine)))
     dq, dk, dv = (_contiguous(x) for x in (query, key, value))
-    piece = Described((lines * padded, plan.width), (plan.width, 1), (ROWS, ROWS), plan.piece_layout)
+    piece = Described((lines * padded * plan.width // ROWS, ROWS), (ROWS, 1), (ROWS, ROWS), plan.piece_layout)
     return Backward(
         plan, query.dtype, batch * kv_heads * columns, lines, padded,
         _described(query.shape, query.strides, plan.q_box, plan), _described(key.shape, key.strides, plan.k_box, plan),
@@ -172,11 +175,21 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
         _described(key.shape, dk, plan.k_box, plan), _described(value.shape, dv, plan.v_box, plan),
         (*result.strides[:3], *gradient.strides[:3], count, queries, padded, sequences),
         (
-            score, inner, softmax / LOG2_E, members, kv_heads, batch * kv_heads, band, queries, keys, padded, left or 0,
+            score, inner, softmax / LOG2_E, members, kv_heads, batch * kv_heads, band, banded, queries, keys, padded, left or 0,
             right or 0, sequences,
         ),
         (*dq[:3], count, queries, padded, sequences, softmax / LOG2_E),
     )  # fmt: skip
+
+
+def _banded(columns: int, heads: int, band: int, processors: int) -> int:
+    """Columns of programs that are computed band by band, where a program's work decreases along the columns.
+
+    The others have about a wave's part of the work, which evens out when processors finish. Equal bands of a wave or more need
+    none: short programs of one run beside the long ones of the next, and those of the last band are even by themselves."""
+    if heads % band == 0 and 10 * band * columns >= 9 * processors:
+        return columns
+    return columns - int(columns * min(1.0, (processors / (heads * columns)) ** 0.5))
 
 
 def _sizes(sizes: tuple[int, int]) -> str:

@@ -21,6 +21,7 @@ SIZES = {
 }
 """Head sizes of queries and keys, and of values, with their widths."""
 STAGES = 2
+BUFFERS = 3
 ROWS = 64
 """Rows of an MMA."""
 
@@ -111,6 +112,17 @@ class BackwardPlan:
         """Slots of queries."""
         return STAGES
 
+    @property
+    def buffers(self) -> int:
+        """Slots of gradients of scores."""
+        return BUFFERS
+
+    @property
+    def early(self) -> bool:
+        """Logarithms are loaded before the scores are waited for. At head size 64 a block has 128 queries, whose scores and
+        their gradients leave no registers for that."""
+        return self.width == 2 * ROWS
+
     def layout(self, block: Any) -> Any:
         """The shared-memory layout of a block."""
         return gl.NVMMASharedLayout.get_default_for(tuple(block), self.dtype)
@@ -123,7 +135,7 @@ class BackwardPlan:
     @property
     def piece_layout(self) -> Any:
         """The shared-memory layout of a part of the gradient of queries."""
-        return gl.NVMMASharedLayout.get_default_for((64, 64), gl.float32)
+        return gl.NVMMASharedLayout(0, 32, 2)
 
     def registers_of(self, columns: int) -> Any:
         """The layout of a consumer's accumulator."""

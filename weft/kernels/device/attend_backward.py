@@ -1,4 +1,4 @@
-"""Gradients of attention on Hopper: a producer warp, two consumer warpgroups with 64 keys each, and a warp that adds up dQ.
+"""Gradients of attention on Hopper: a producer warp, and two consumer warpgroups with 64 keys each.
 
 A program has 128 keys of one head, and visits the blocks of queries that see one of them, of all query heads that share the
 head. Scores are computed transposed, keys by queries, so that weights and their gradients are in registers the left operands of
@@ -7,10 +7,11 @@ the products for the gradients of values and keys, which stay in registers to th
     S = K Q^T, dP = V dO^T        P = exp2(S - lse), dS = P (dP - delta)
     dV += P dO, dK += dS Q        dQ += dS^T K
 
-For dQ the consumers exchange dS through shared memory, each computes 64 x 64 elements of the product, and the last warp adds
-them to float32 in global memory by TMA. The scores of the next block are issued before dQ is waited for, so that the tensor
-core has work while it is stored. `delta` is the sum of O dO over a row; `prepare` computes it before, and `convert` rounds dQ
-after.
+For dQ the consumers exchange dS through shared memory, and each computes 64 x 64 elements of the product and adds them to
+float32 in global memory by vectors, in the order of its registers. They exchange dS a block later, so that they need not be in
+step, and take turns: one computes weights and their gradients while the other's MMAs run. The scores of the next block are
+issued before dQ is waited for, so that the tensor core has work while it is added up. `delta` is the sum of O dO over a row;
+`prepare` computes it before, and `convert` rounds dQ after.
 """
 
 from __future__ import annotations
@@ -21,6 +22,14 @@ from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.attend_backward_plan import BackwardPlan
 from weft.kernels.device.attend_backward_parts import Extents, gradient_of, sequence_of, weights_of
+from weft.kernels.device.attend_backward_results import (
+    PIECE,
+    Handed,
+    add_piece,
+    loaded_piece,
+    reduce,
+    store_gradients,
+)
 from weft.kernels.device.attend_backward_wide import WideMemory, consume_wide, produce_wide
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
@@ -98,11 +107,12 @@ def convert(
     row = gl.program_id(0) * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     position, inside_rows = position_of(row, starts, sequences, queries, block_m)
     start = grad + gl.cast(head // heads, gl.int64) * batch_stride + gl.cast(head % heads, gl.int64) * head_stride
-    for piece in gl.static_range((size + 63) // 64):
-        column = piece * 64 + gl.arange(0, 64, gl.SliceLayout(0, layout))
+    pieces: gl.constexpr = width // PIECE
+    for piece in gl.static_range((size + PIECE - 1) // PIECE):
+        column = piece * PIECE + gl.arange(0, PIECE, gl.SliceLayout(0, layout))
         inside = inside_rows[:, None] & (column < size)[None, :]
-        at = (gl.cast(head, gl.int64) * padded + row)[:, None] * width + column[None, :]
-        x = gl.load(total + at, mask=inside, other=0) * scale
+        number = (head * padded // ROWS + gl.program_id(0)) * pieces + piece
+        x = gl.convert_layout(loaded_piece(total, number), layout) * scale
         gl.store(
             start + (gl.cast(position, gl.int64) * row_stride)[:, None] + column[None, :],
             x.to(grad.dtype.element_ty),
@@ -112,9 +122,10 @@ def convert(
 
 @gl.aggregate
 class Memory:
-    """Shared memory: keys and values, a ring of queries with their gradients of results and statistics, gradients of scores
-    (two buffers), pieces of dQ on their way to global memory, and barriers: for slots of the ring that are full (`ready`) and
-    free, for gradients of scores that both consumers have stored, and for pieces that are full (`filled`) and free."""
+    """Shared memory: keys and values, a ring of queries with their gradients of results and statistics, one of gradients of
+    scores, and barriers: for slots of queries that are full (`ready`) and free, for gradients of scores that both consumers
+    have stored (`exchanged`) and read (`consumed`), for the turns of consumers, and for the end of all reads of keys
+    (`closing`). In order also pieces of dQ on their way to global memory."""
 
     k: gl.shared_memory_descriptor
     v: gl.shared_memory_descriptor
@@ -123,13 +134,14 @@ class Memory:
     scaled: gl.shared_memory_descriptor
     delta: gl.shared_memory_descriptor
     scores: gl.shared_memory_descriptor
-    pieces: gl.shared_memory_descriptor
     kv_ready: gl.shared_memory_descriptor
     ready: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
     exchanged: gl.shared_memory_descriptor
-    filled: gl.shared_memory_descriptor
-    drained: gl.shared_memory_descriptor
+    consumed: gl.shared_memory_descriptor
+    turn: gl.shared_memory_descriptor
+    closing: gl.shared_memory_descriptor
+    handed: Handed | None
     plan: gl.constexpr
 
     @staticmethod
@@ -139,6 +151,7 @@ class Memory:
         keys: gl.constexpr = [HALF, plan.width]
         queries: gl.constexpr = [plan.block_m, plan.width]
         stages: gl.constexpr = plan.stages
+        buffers: gl.constexpr = plan.buffers
         return Memory(
             gl.allocate_shared_memory(plan.dtype, [2, *keys], plan.layout(keys)),
             gl.allocate_shared_memory(plan.dtype, [2, *keys], plan.layout(keys)),
@@ -146,11 +159,15 @@ class Memory:
             gl.allocate_shared_memory(plan.dtype, [stages, *queries], plan.layout(queries)),
             gl.allocate_shared_memory(gl.float32, [stages, 1, plan.block_m], plan.vector_layout),
             gl.allocate_shared_memory(gl.float32, [stages, 1, plan.block_m], plan.vector_layout),
-            gl.allocate_shared_memory(plan.dtype, [4, HALF, plan.block_m], plan.layout([HALF, plan.block_m])),
-            gl.allocate_shared_memory(gl.float32, [2, HALF, HALF], plan.piece_layout),
-            barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(1, 2), barriers_of(1, 2),
-            barriers_of(1, 1), plan,
+            gl.allocate_shared_memory(plan.dtype, [2 * buffers, HALF, plan.block_m], plan.layout([HALF, plan.block_m])),
+            barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(buffers, 2), barriers_of(buffers, 2),
+            barriers_of(2, 1), barriers_of(1, 2), Handed.make(plan) if plan.ordered else None, plan,
         )  # fmt: skip
+
+    @jit
+    def statistics(self, vectors, slot):
+        """A number for each query of a slot, as columns of scores."""
+        return vectors.index(slot).reshape([self.plan.block_m]).load(gl.SliceLayout(0, self.plan.s_registers))
 
 
 @jit
@@ -177,83 +194,42 @@ def produce(memory, q, k, v, g, scaled, delta, share):
 
 
 @jit
-def reduce(memory, total, turns, share):
-    """Add the parts of dQ to global memory, in one round or in two; with `turns`, an integer for each block of queries, in the
-    order of keys.
-
-    That a block has been added is published with the next one, which is on its way meanwhile: waiting for it at once would take
-    longer than the consumers need for a block."""
-    plan: gl.constexpr = memory.plan
-    extents = share.extents
-    mine = share.key // plan.block_n + 1
-    if plan.ordered:
-        first, blocks = extents.visited(share.batch, share.key - plan.block_n)
-        blocks = gl.where(share.key > 0, blocks, 0)
-    member, query = 0, share.start()
-    turn = turns
-    for i in range(share.tiles()):
-        row = share.row(member, query)
-        if plan.ordered:
-            before, turn = turn, turns + 1 + row // plan.block_m
-            block = query // plan.block_m
-            if (block >= first) & (block < first + blocks):
-                gl.atomic_poll(turn, mine - 1)
-        for part in gl.static_range(plan.rounds):
-            mbarrier.wait(memory.filled.index(0), part if plan.rounds == 2 else i & 1)
-            for which in gl.static_range(2):
-                column = (which * plan.rounds + part) * HALF
-                at = [row + which * HALF, 0] if plan.width == HALF else [row, column]
-                tma.async_atomic_add(total, at, memory.pieces.index(which))
-            if plan.ordered and part == 0:
-                if i > 0:
-                    tma.store_wait(2, read_only=False)
-                    gl.atomic_xchg(before, mine, sem="release")
-            tma.store_wait(0)
-            mbarrier.arrive(memory.drained.index(0), count=1)
-        member, query = share.following(member, query)
-    if plan.ordered and share.tiles() > 0:
-        tma.store_wait(0, read_only=False)
-        gl.atomic_xchg(turn, mine, sem="release")
-
-
-@jit
-def consume(which: gl.constexpr, memory, dk, dv, share, factor, scale):
+def consume(which: gl.constexpr, memory, total, dk, dv, share, factor, scale):
     """A consumer: the gradients of its 64 keys and values, and a part of those of queries."""
     plan: gl.constexpr = memory.plan
     sums: gl.constexpr = plan.registers_of(plan.width)
     # Two zeros, which are not the same registers: the loop would begin with a copy, during the first MMA.
     grad_k, grad_v = gl.full([HALF, plan.width], -0.0, gl.float32, sums), gl.zeros([HALF, plan.width], gl.float32, sums)
-    k, v = memory.k.index(which), memory.v.index(which)
     mbarrier.wait(memory.kv_ready.index(0), 0)
     tiles = share.tiles()
     if tiles > 0:
         member, query = 0, share.start()
+        # Those of the block before the first, which no one adds up.
+        exchange(memory, which, 0, gl.zeros([HALF, plan.block_m], plan.dtype, plan.s_registers))
         s = scores_of(memory, which, 0)
+        number = share.piece(member, query, which)
         for i in range(tiles):
             slot = i % plan.stages
+            # While the scores are waited for: a load right before its use stalls the exponentials.
+            scaled = memory.statistics(memory.scaled, slot) if plan.early else None
+            mbarrier.wait(memory.turn.index(which), (i & 1) ^ (1 - which))
             # Of all MMAs: ptxas does not see that those before the loop's end are complete, and serialises behind another wait.
             s = warpgroup_mma_wait(0, s)
-            grad_k, grad_v, dq = tile_of(which, memory, share, i, member, query, s, grad_k, grad_v, factor)
+            grad_k, grad_v, dq = tile_of(which, memory, share, i, member, query, s, scaled, grad_k, grad_v, factor)
             # The last block's scores are computed once more, for nothing.
             s = scores_of(memory, which, gl.minimum(i + 1, tiles - 1))
             dq = warpgroup_mma_wait(1, dq)
             mbarrier.arrive(memory.free.index(slot), count=1)
-            mbarrier.wait(memory.drained.index(0), (i & 1) ^ 1)
-            memory.pieces.index(which).store(dq)
-            fence_async_shared()
-            mbarrier.arrive(memory.filled.index(0), count=1)
+            mbarrier.arrive(memory.consumed.index(i % plan.buffers), count=1)
+            if i > 0:
+                add(memory, which, total, number, i - 1, dq)
+            number = share.piece(member, query, which)
             member, query = share.following(member, query)
         warpgroup_mma_wait(0, s)
-    # The other consumer may still read keys; values are read by their own only.
-    mbarrier.arrive(memory.exchanged.index(0), count=1)
-    v.store(grad_v.to(plan.dtype))
-    mbarrier.wait(memory.exchanged.index(0), tiles & 1)
-    k.store((grad_k * scale).to(plan.dtype))
-    fence_async_shared()
+        dq = warpgroup_mma_wait(0, part_of_queries(memory, which, tiles))
+        add(memory, which, total, number, tiles - 1, dq)
     at = share.keys_at(share.key + which * HALF, 0)
-    tma.async_store(dv, at, v.reshape(dv.block_type.shape))
-    tma.async_store(dk, at, k.reshape(dk.block_type.shape))
-    tma.store_wait(0)
+    store_gradients(memory, which, grad_k * scale, grad_v, dk, dv, at, at)
 
 
 @jit
@@ -268,85 +244,96 @@ def scores_of(memory, which: gl.constexpr, i):
 
 
 @jit
-def tile_of(which: gl.constexpr, memory, share, i, member, query, s, grad_k, grad_v, factor):
-    """Add a block of queries, whose scores are `s`, to the gradients of keys and values, and issue the part of dQ.
+def tile_of(which: gl.constexpr, memory, share, i, member, query, s, scaled, grad_k, grad_v, factor):
+    """Add a block of queries, whose scores are `s`, to the gradients of keys and values, and issue the part of dQ of the block
+    before, whose gradients of scores the other consumer has stored by then.
 
-    Before it is issued the MMAs whose left operands are in registers are waited for: these registers are needed."""
+    Before that is issued the MMAs whose left operands are in registers are waited for: these registers are needed."""
     plan: gl.constexpr = memory.plan
     operand: gl.constexpr = gl.DotOperandLayout(0, plan.registers_of(plan.width), 2)
-    vector: gl.constexpr = gl.SliceLayout(0, plan.s_registers)
     slot = i % plan.stages
     q, g = memory.q.index(slot), memory.g.index(slot)
     zeros = gl.zeros([HALF, plan.block_m], gl.float32, plan.s_registers)
     dp = warpgroup_mma(memory.v.index(which), g.permute([1, 0]), zeros, use_acc=False, is_async=True)
     # Exponentials between its instructions would keep the tensor core waiting.
     gl.schedule_barrier()
-    scaled = memory.scaled.index(slot).reshape([plan.block_m]).load(vector)
+    if not plan.early:
+        scaled = memory.statistics(memory.scaled, slot)
     p, tangents = weights_of(share, member, share.key + which * HALF, query, s, scaled, factor)
     weights = gl.convert_layout(p.to(plan.dtype), operand)
     dp = warpgroup_mma_wait(0, dp)
     grad_v = warpgroup_mma(weights, g, grad_v, is_async=True)
     gl.schedule_barrier()
-    delta = memory.delta.index(slot).reshape([plan.block_m]).load(vector)
-    ds = gradient_of(p, dp, delta, tangents, plan)
-    memory.scores.index((i & 1) * 2 + which).store(ds)
-    fence_async_shared()
-    mbarrier.arrive(memory.exchanged.index(0), count=1)
+    ds = gradient_of(p, dp, memory.statistics(memory.delta, slot), tangents, plan)
+    mbarrier.wait(memory.consumed.index((i + 1) % plan.buffers), ((i + 1) // plan.buffers & 1) ^ 1)
+    exchange(memory, which, i + 1, ds)
+    mbarrier.arrive(memory.turn.index(1 - which), count=1)
     grad_k = warpgroup_mma(gl.convert_layout(ds, operand), q, grad_k, is_async=True)
-    mbarrier.wait(memory.exchanged.index(0), i & 1)
     grad_v = warpgroup_mma_wait(1, grad_v)
-    dq = gl.zeros([HALF, 64], gl.float32, plan.registers_of(64))
-    dq = part_of_queries(memory, which, i, 0, dq)
-    dq = part_of_queries(memory, which, i, 1, dq)
+    dq = part_of_queries(memory, which, i)
     grad_k = warpgroup_mma_wait(2, grad_k)
     return grad_k, grad_v, dq
 
 
 @jit
-def part_of_queries(memory, which: gl.constexpr, i, half: gl.constexpr, dq):
-    """Issue the product for a consumer's part of the gradient of queries, with half of the keys. Parts are of 64 queries, or of
-    64 columns."""
-    scores, k = memory.scores.index((i & 1) * 2 + half), memory.k.index(half)
-    if memory.plan.width == HALF:
-        scores = scores.slice(which * HALF, HALF, dim=1)
+def exchange(memory, which: gl.constexpr, i, ds):
+    """Store a consumer's gradients of scores, for both consumers."""
+    buffer = i % memory.plan.buffers
+    memory.scores.index(buffer * 2 + which).store(ds)
+    fence_async_shared()
+    mbarrier.arrive(memory.exchanged.index(buffer), count=1)
+
+
+@jit
+def part_of_queries(memory, which: gl.constexpr, i):
+    """Issue the product for a consumer's part of the gradient of the queries before block number `i` of the program. Parts are
+    of 64 queries, or of 64 columns."""
+    plan: gl.constexpr = memory.plan
+    buffer = i % plan.buffers
+    mbarrier.wait(memory.exchanged.index(buffer), i // plan.buffers & 1)
+    dq = gl.zeros([HALF, PIECE], gl.float32, plan.registers_of(PIECE))
+    for half in gl.static_range(2):
+        scores, k = memory.scores.index(buffer * 2 + half), memory.k.index(half)
+        if plan.width == HALF:
+            scores = scores.slice(which * HALF, HALF, dim=1)
+        else:
+            k = k.slice(which * HALF, HALF, dim=1)
+        dq = warpgroup_mma(scores.permute([1, 0]), k, dq, use_acc=half > 0, is_async=True)
+    return dq
+
+
+@jit
+def add(memory, which: gl.constexpr, total, number, i, dq):
+    """Add a consumer's part of the gradient of the queries of block number `i` of the program, piece `number` of all, or hand
+    it on to the warp that does."""
+    if memory.plan.ordered:
+        memory.handed.put(which, i, dq)
     else:
-        k = k.slice(which * HALF, HALF, dim=1)
-    return warpgroup_mma(scores.permute([1, 0]), k, dq, use_acc=half > 0, is_async=True)
+        add_piece(total, number, dq)
 
 
 @jit(
     fast_math=["exp2", "div"],
     do_not_specialize=[
-        "members",
-        "kv_heads",
-        "heads",
-        "band",
-        "queries",
-        "keys",
-        "padded",
-        "left",
-        "right",
-        "sequences",
-        "factor",
-        "inner",
-        "scale",
+        "members", "kv_heads", "heads", "band", "banded", "queries", "keys", "padded", "left", "right", "sequences", "factor",
+        "inner", "scale",
     ],
-)
+)  # fmt: skip
 def attend_backward(
     q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, g: tma.tensor_descriptor,
-    scaled: tma.tensor_descriptor, delta: tma.tensor_descriptor, total: tma.tensor_descriptor, dk: tma.tensor_descriptor,
-    dv: tma.tensor_descriptor, turns: gl.tensor | None, slopes: gl.tensor | None, prefix: gl.tensor | None,
-    spans: gl.tensor | None, q_starts: gl.tensor | None, k_starts: gl.tensor | None, mask_args: tuple[Any, ...],
-     factor: float, inner: float, scale: float, members: int, kv_heads: int,
-    heads: int, band: int, queries: int, keys: int, padded: int, left: int, right: int, sequences: int,
+    scaled: tma.tensor_descriptor, delta: tma.tensor_descriptor, total: gl.tensor, pieces: tma.tensor_descriptor,
+    dk: tma.tensor_descriptor, dv: tma.tensor_descriptor, turns: gl.tensor | None, slopes: gl.tensor | None,
+    prefix: gl.tensor | None, spans: gl.tensor | None, q_starts: gl.tensor | None, k_starts: gl.tensor | None,
+    mask_args: tuple[Any, ...], factor: float, inner: float, scale: float, members: int, kv_heads: int, heads: int, band: int,
+    banded: int, queries: int, keys: int, padded: int, left: int, right: int, sequences: int,
     plan: gl.constexpr[BackwardPlan],
 ) -> None:  # fmt: skip
     """Gradients of attention; see the module. `factor` and `inner` are those of `Scoring`, `scale` that of scores."""
     memory = WideMemory.make(plan) if plan.wide else Memory.make(plan)
     number = gl.program_id(0)
     extents = Extents(
-        members, kv_heads, heads, band, queries, keys, padded, left, right, inner, slopes, prefix, spans, q_starts, k_starts,
-        sequences, mask_args, plan,
+        members, kv_heads, heads, band, banded, queries, keys, padded, left, right, inner, slopes, prefix, spans, q_starts,
+        k_starts, sequences, mask_args, plan,
     )  # fmt: skip
     if plan.ordered:
         # A program with a lower number from here runs; one with a lower program_id may not have started.
@@ -354,5 +341,8 @@ def attend_backward(
     share = extents.share(number)
     load = (produce_wide if plan.wide else produce, (memory, q, k, v, g, scaled, delta, share))
     part: gl.constexpr = consume_wide if plan.wide else consume
-    work = [(part, (which, memory, dk, dv, share, factor, scale)) for which in range(2)]
-    gl.warp_specialize([*work, load, (reduce, (memory, total, turns, share))], [4, 1, 1], [240, 24, 24])
+    work = [(part, (which, memory, total, dk, dv, share, factor, scale)) for which in range(2)]
+    if plan.ordered:
+        gl.warp_specialize([*work, load, (reduce, (memory.handed, pieces, turns, share))], [4, 1, 1], [240, 24, 24])
+    else:
+        gl.warp_specialize([*work, load], [4, 1], [240, 24])

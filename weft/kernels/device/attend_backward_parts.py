@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device.attend_backward_results import PIECE
 from weft.kernels.device.attend_parts import along, by_axes, columns, lanes, rows_by_lane, whole_of
 from weft.kernels.device.attend_scores import LOG2_E
 from weft.kernels.device.schedulers import in_bands
@@ -16,13 +17,14 @@ from weft.nvidia.ragged_tma import to_ragged_indices
 @gl.aggregate
 class Extents:
     """The extents of the problem: `heads` heads of keys and values in all, `kv_heads` of each of its members, and `members`
-    query heads for each; `padded` rows of statistics; the window. Programs are numbered in bands of `band` heads, whose queries
-    and gradients fit in L2 together."""
+    query heads for each; `padded` rows of statistics; the window. `banded` columns of programs are numbered in bands of `band`
+    heads, whose queries and gradients fit in L2 together, and the others behind them, of all heads."""
 
     members: gl.tensor
     kv_heads: gl.tensor
     heads: gl.tensor
     band: gl.tensor
+    banded: gl.tensor
     queries: gl.tensor
     keys: gl.tensor
     padded: gl.tensor
@@ -66,16 +68,13 @@ class Extents:
     @jit
     def share(self, number):
         """The share of a program. With a causal mask the first keys are seen by most queries, and those of the first programs.
-        The half of the keys that fewer queries see comes last, of all heads and not band by band: short programs fill the
-        multiprocessors up while the last long ones run."""
+        Those that few queries see come last, of all heads and not band by band: short programs fill the multiprocessors up
+        while the last long ones run."""
         plan: gl.constexpr = self.plan
         columns = gl.cdiv(self.keys, plan.block_n)
         if plan.parts.sequences:
             columns = self.keys // plan.block_n + self.sequences
-        if plan.parts.right:
-            row, column = self.longest_first(number, columns)
-        else:
-            _, row, column = in_bands(number, self.heads, columns, self.band)
+        row, column = self.place(number, columns)
         if plan.parts.sequences:
             batch = sequence_of(self.k_starts, self.sequences, column, plan.block_n)
             q_start, k_start = gl.load(self.q_starts + batch), gl.load(self.k_starts + batch)
@@ -91,14 +90,13 @@ class Extents:
         return Share(batch, row - batch * self.kv_heads, key, first, blocks, 0, 0, 0, self)
 
     @jit
-    def longest_first(self, number, columns):
-        """Row and column of a program: half of the columns in bands of heads, then the others, column by column."""
-        longer = columns // 2
-        rest = number - longer * self.heads
+    def place(self, number, columns):
+        """Row and column of a program."""
+        rest = number - self.banded * self.heads
         first = rest < 0
         number, band = gl.where(first, number, rest), gl.where(first, self.band, self.heads)
-        _, row, column = in_bands(number, self.heads, gl.where(first, longer, columns - longer), band)
-        return row, gl.where(first, column, column + longer)
+        _, row, column = in_bands(number, self.heads, gl.where(first, self.banded, columns - self.banded), band)
+        return row, gl.where(first, column, column + self.banded)
 
 
 @jit
@@ -161,6 +159,12 @@ class Share:
     def row(self, member, query):
         """The row of dQ of a query."""
         return self.line(member) * self.extents.padded + self.base + query
+
+    @jit
+    def piece(self, member, query, part):
+        """The number of a piece of dQ: part number `part` of the first 64 rows, and of those behind them, of a block."""
+        pieces: gl.constexpr = self.extents.plan.width // PIECE
+        return self.row(member, query) // PIECE * pieces + part
 
     @jit
     def queries_at(self, member, query, column):

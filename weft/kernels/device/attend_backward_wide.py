@@ -10,6 +10,7 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.attend_backward_parts import gradient_of, weights_of
+from weft.kernels.device.attend_backward_results import PIECE, Handed, add_piece, store_gradients
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
@@ -22,7 +23,7 @@ HALF = 32
 @gl.aggregate
 class WideMemory:
     """Shared memory: halves of the columns of keys and values, a ring of queries with statistics, gradients of results, weights
-    and gradients of scores (two buffers each), pieces of dQ on their way to global memory, and barriers."""
+    and gradients of scores (two buffers each), and barriers; in order also pieces of dQ on their way to global memory."""
 
     k: gl.shared_memory_descriptor
     v: gl.shared_memory_descriptor
@@ -32,15 +33,14 @@ class WideMemory:
     delta: gl.shared_memory_descriptor
     weights: gl.shared_memory_descriptor
     scores: gl.shared_memory_descriptor
-    pieces: gl.shared_memory_descriptor
     kv_ready: gl.shared_memory_descriptor
     ready: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
     g_ready: gl.shared_memory_descriptor
     g_free: gl.shared_memory_descriptor
     exchanged: gl.shared_memory_descriptor
-    filled: gl.shared_memory_descriptor
-    drained: gl.shared_memory_descriptor
+    closing: gl.shared_memory_descriptor
+    handed: Handed | None
     plan: gl.constexpr
 
     @staticmethod
@@ -60,9 +60,8 @@ class WideMemory:
             gl.allocate_shared_memory(gl.float32, [stages, 1, ROWS], plan.vector_layout),
             gl.allocate_shared_memory(plan.dtype, [2, ROWS, ROWS], square),
             gl.allocate_shared_memory(plan.dtype, [2, ROWS, ROWS], square),
-            gl.allocate_shared_memory(gl.float32, [2, ROWS, ROWS], plan.piece_layout),
             barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(1, 1), barriers_of(1, 2),
-            barriers_of(1, 2), barriers_of(1, 2), barriers_of(1, 1), plan,
+            barriers_of(1, 2), barriers_of(1, 2), Handed.make(plan) if plan.ordered else None, plan,
         )  # fmt: skip
 
 
@@ -97,7 +96,7 @@ def produce_wide(memory, q, k, v, g, scaled, delta, share):
 
 
 @jit
-def consume_wide(which: gl.constexpr, memory, dk, dv, share, factor, scale):
+def consume_wide(which: gl.constexpr, memory, total, dk, dv, share, factor, scale):
     """A consumer: half of the columns of the gradients of keys and values, and of those of queries."""
     plan: gl.constexpr = memory.plan
     of_k: gl.constexpr = plan.registers_of(plan.width // 2)
@@ -126,26 +125,15 @@ def consume_wide(which: gl.constexpr, memory, dk, dv, share, factor, scale):
             grad_k, dq = warpgroup_mma_wait(1, (grad_k, dq))
             mbarrier.arrive(memory.free.index(slot), count=1)
             for half in gl.static_range(2):
-                mbarrier.wait(memory.drained.index(0), half ^ 1)
-                piece = gl.convert_layout(dq[:, half * ROWS : half * ROWS + ROWS], plan.registers_of(ROWS))
-                memory.pieces.index(which).store(piece)
-                fence_async_shared()
-                mbarrier.arrive(memory.filled.index(0), count=1)
+                piece = gl.convert_layout(dq[:, half * PIECE : half * PIECE + PIECE], plan.registers_of(PIECE))
+                if plan.ordered:
+                    memory.handed.put(which, half, piece)
+                else:
+                    add_piece(total, share.piece(member, query, which * 2 + half), piece)
             member, query = share.following(member, query)
         warpgroup_mma_wait(0, s)
-    # The other consumer may still read keys; values are read no more.
-    mbarrier.arrive(memory.exchanged.index(0), count=1)
-    memory.v.index(which).store(grad_v.to(plan.dtype))
-    mbarrier.wait(memory.exchanged.index(0), tiles & 1)
-    memory.k.index(which).store((grad_k * scale).to(plan.dtype))
-    fence_async_shared()
-    values, keys = (
-        memory.v.index(which).reshape(dv.block_type.shape),
-        memory.k.index(which).reshape(dk.block_type.shape),
-    )
-    tma.async_store(dv, share.keys_at(share.key, which * (plan.v_width // 2)), values)
-    tma.async_store(dk, share.keys_at(share.key, which * (plan.width // 2)), keys)
-    tma.store_wait(0)
+    keys, values = (share.keys_at(share.key, which * (width // 2)) for width in (plan.width, plan.v_width))
+    store_gradients(memory, which, grad_k * scale, grad_v, dk, dv, keys, values)
 
 
 @jit
