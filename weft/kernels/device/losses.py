@@ -10,15 +10,15 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.rows import Rows, each
-from weft.kernels.device.softmax import LEAST, LN2, LOG2E, combined, part_powers, share
+from weft.kernels.device.softmax import LEAST, LN2, LOG2E, combined, of_cluster, part_powers, share
 from weft.kernels.rows.plan import RowPlan
 
 
 @gl.aggregate
 class Labels:
-    """The classes of rows, [lines] each: the class, whether the row counts, whether the class lies in the part of the row that
-    the block has, and its logit, 0 where it does not. The logit stays as it was loaded until it is used, so that nothing waits
-    for it before."""
+    """The classes of rows, [lines] each: the class, whether the row counts, whether there are the row and the class, and the
+    class's logit, 0 where there is none. The logit stays as it was loaded until it is used, so that nothing waits for it
+    before."""
 
     label: gl.tensor
     counts: gl.tensor
@@ -40,13 +40,8 @@ def labels_of(rows, label, logits, row, stride, ignored):
     inside = (label >= 0) & (label < rows.cols)
     gl.device_assert(inside | ~counts, "cross_entropy: a class index is negative or not below the number of columns")
     line = gl.arange(0, rows.plan.lines, gl.SliceLayout(1, rows.plan.layout)).to(gl.int64)
-    if rows.plan.blocks > 1:
-        # Of its own part, as another block may store its gradient before this one reads.
-        there = counts & (label >= line * rows.plan.part) & (label < gl.minimum((line + 1) * rows.plan.part, rows.cols))
-        at = line * 0 + row
-    else:
-        there = counts & inside & (row + line < rows.count)
-        at = row + line
+    there = counts & inside & (row + line < rows.count)
+    at = row + line
     logit = gl.load(logits + at * stride + gl.where(there, label, 0), mask=there, other=0.0)
     return Labels(label, counts, there, logit)
 
@@ -74,17 +69,23 @@ def store_gradient(rows, grad, row, stride, e, part, found, logit, lse, factor, 
     gradient is stored over what all columns have in common, which saves a comparison for each element."""
     factor = gl.where(found.counts, factor, 0.0)
     steep, level = factor * (1.0 + 2.0 * z * lse), factor * smoothing / rows.cols.to(gl.float32)
-    y = rows.together(e * each(part * rows.for_warps(steep, part)))
+    y = rows.together(e * each(part * rows.for_warps(steep, part))[:, :, :, :, None])
     if SMOOTH:
         y = y - level[:, None]
     rows.store(grad, row, stride, y)
     gl.barrier()
     own = gl.exp2((logit - lse) * LOG2E) * steep - level - factor * (1.0 - smoothing)
-    line = gl.arange(0, rows.plan.lines, gl.SliceLayout(1, rows.plan.layout)).to(gl.int64)
-    at = line * 0 + row if rows.plan.blocks > 1 else line + row
+    at = gl.arange(0, rows.plan.lines, gl.SliceLayout(1, rows.plan.layout)).to(gl.int64) + row
     gl.store(
         grad + at * stride + gl.where(found.there, found.label, 0), own.to(grad.dtype.element_ty), mask=found.there
     )
+
+
+@jit
+def finite(x):
+    """What label smoothing counts: logits, and 0 for -inf."""
+    x = x.to(gl.float32)
+    return gl.where(x == float("-inf"), 0.0, x)
 
 
 @jit
@@ -108,7 +109,7 @@ def own_sums(rows, x, peak, total, level, SMOOTH: gl.constexpr):
     e = gl.exp2((x - top[None, :, None]) * LOG2E)
     total = total * gl.exp2((peak - top) * LOG2E) + gl.sum(gl.sum(e, axis=2), axis=0)
     if SMOOTH:
-        level += gl.sum(gl.sum(gl.where(x == float("-inf"), 0.0, x), axis=2), axis=0)
+        level += gl.sum(gl.sum(finite(x), axis=2), axis=0)
     return top, total, level
 
 
@@ -156,62 +157,141 @@ def cross_entropy_rows(
 ) -> None:  # fmt: skip
     """Losses of rows, the logarithms of their sums of powers, and their gradients in `grad`, which may be `logits`.
 
-    FITS: the program or cluster holds its rows as a whole; otherwise a row is read in chunks, the last one short if TAIL."""
+    FITS: the program holds its rows as a whole; otherwise a row is read in chunks, the last one short if TAIL."""
     rows = Rows.make(count, cols, plan)
-    xs = rows.stream(logits, stride)
-    rows.begin((xs,))
-    rows.ready()
-    turn, slot = 0, 0
-    if plan.ahead:
-        label = rows.later_numbers(labels, rows.first(), 0)
-        found = labels_of(rows, label, logits, rows.first(), stride, ignored)
-        logit = found.logit(rows)
-        label = rows.later_numbers(labels, rows.first(), 1)
+    turn = 0
     for row in range(rows.first(), count, rows.step()):
-        if not plan.ahead:
-            found = labels_of(rows, rows.load_numbers(labels, row), logits, row, stride, ignored)
-            logit = found.logit(rows)
+        found = labels_of(rows, rows.load_numbers(labels, row), logits, row, stride, ignored)
+        logit = found.logit(rows)
         if grad is not None:
             factor = rows.number(factors, row, SCALED)
         if FITS:
-            rows.arrived()
-            x = rows.take(xs, slot, row, float("-inf"))
-            slot = rows.refill((xs,), slot, row)
-            if plan.ahead:
-                # What the next rows need is on its way while these are computed: the label, then the logit that it names.
-                coming = labels_of(rows, label, logits, row + rows.step(), stride, ignored)
-                label = rows.later_numbers(labels, row, 2)
-            peak, e, sums_of_parts = part_powers(rows.parts(x))
-            level = rows.part_sums(rows.parts(gl.where(x == float("-inf"), 0.0, x))) if SMOOTH else sums_of_parts
-            # In a cluster the block that has the logit tells the others; one of its warps does.
-            own = rows.of_one_warp(logit, peak) if plan.blocks > 1 else sums_of_parts
-            peaks, totals, logits_found, levels = rows.exchanged(turn, (peak, sums_of_parts, own, level))
+            x = rows.load(logits, row, stride)
+            peak, e, unit, sums_of_parts = part_powers(rows, x)
+            level = sums_of_parts
+            if SMOOTH:
+                level = rows.part_sums(rows.parts(finite(x)))
+                peaks, totals, levels, _ = rows.exchanged(turn, (peak, sums_of_parts, level, level))
+                level = rows.total(levels)
+            else:
+                peaks, totals = rows.exchanged(turn, (peak, sums_of_parts))
             top, total = combined(rows, peaks, totals)
-            whole_logit = rows.total(logits_found) if plan.blocks > 1 else logit
-            level = rows.total(levels)
             turn = turn + 1
         else:
             base = logits + row.to(gl.int64) * gl.multiple_of(stride, plan.vec)
             top, total, level = streamed(rows, base, TAIL, SMOOTH)
-            whole_logit = logit
         lse = top + gl.log2(total) * LN2
-        rows.store_numbers(losses, row, loss_of(rows, found, whole_logit, level, lse, smoothing, z, SMOOTH))
+        rows.store_numbers(losses, row, loss_of(rows, found, logit, level, lse, smoothing, z, SMOOTH))
         rows.store_numbers(sums, row, lse)
         if grad is not None:
             # All threads have the logit of the class before its place is written to.
             gl.barrier()
             if FITS:
-                part = share(rows, peak, top, total)
-                store_gradient(
-                    rows, grad, row, grad_stride, e, part, found, whole_logit, lse, factor, smoothing, z, SMOOTH
-                )
+                part = share(rows, peak, top, total) / unit
+                store_gradient(rows, grad, row, grad_stride, e, part, found, logit, lse, factor, smoothing, z, SMOOTH)
             else:
                 target = grad + row.to(gl.int64) * gl.multiple_of(grad_stride, plan.vec)
                 stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL)
-        if plan.ahead:
-            # Converted here, after the stores: nothing has waited for the load before.
-            found = coming
-            logit = found.logit(rows)
+
+
+@gl.aggregate
+class Class:
+    """The class of a cluster's row. `mine`: this thread holds its logit (the first thread of the row, if there is none), and
+    does what one thread does for the row. The logit stays as it was loaded until it is used."""
+
+    column: gl.tensor
+    counts: gl.tensor
+    inside: gl.tensor
+    mine: gl.tensor
+    loaded: gl.tensor
+
+
+@jit
+def store_one(at, value):
+    """Store a number, by each thread that gets here."""
+    gl.LayoutTensor(at, gl.Layout.row_major(1))[0] = value
+
+
+@jit
+def label_at(rows, labels, row):
+    """The class of a row; 0 if there is no such row."""
+    return gl.load(labels + row, mask=row < rows.count, other=0)
+
+
+@jit
+def class_of(rows, label, logits, row, stride, ignored):
+    """A class out of range is reported by the simulator and debug builds, and its loss is NaN."""
+    plan: gl.constexpr = rows.plan
+    counts = (label != ignored) & (row < rows.count)
+    inside = (label >= 0) & (label < rows.cols)
+    gl.device_assert(inside | ~counts, "cross_entropy: a class index is negative or not below the number of columns")
+    column = gl.where(inside, label, 0).to(gl.int32)
+    threads: gl.constexpr = 32 * plan.warps
+    holder = (column & (threads * plan.vec - 1)) // plan.vec
+    mine = (column // plan.part == gl.block_rank_in_cluster()) & (holder == gl.thread_idx.x)
+    at = logits + row.to(gl.int64) * stride + column
+    return Class(column, counts, inside, mine, gl.load(at, mask=mine & inside & counts, other=0.0))
+
+
+@jit(fast_math=["exp2"], do_not_specialize=["count", "cols", "stride", "grad_stride"])
+def cross_entropy_clusters(
+    logits: gl.tensor, labels: gl.tensor, losses: gl.tensor, sums: gl.tensor, grad: gl.tensor | None,
+    factors: gl.tensor | float, count: int, cols: int, stride: int, grad_stride: int, smoothing: float, z: float, ignored: int,
+    SMOOTH: gl.constexpr, SCALED: gl.constexpr, STEEP: gl.constexpr, plan: gl.constexpr[RowPlan],
+) -> None:  # fmt: skip
+    """As `cross_entropy_rows`, for rows that a cluster holds; STEEP: `z` is not 0.
+
+    What concerns the class is done by the one thread that holds its logit. It stores the class's own gradient after those of
+    the columns that it has, so that no thread waits for another."""
+    rows = Rows.make(count, cols, plan)
+    xs = rows.stream(logits, stride)
+    rows.begin((xs,))
+    rows.ready()
+    turn, slot = 0, 0
+    first, step = rows.first(), rows.step()
+    found = class_of(rows, label_at(rows, labels, first), logits, first, stride, ignored)
+    label = label_at(rows, labels, first + step)
+    for row in range(first, count, step):
+        rows.arrived()
+        x = rows.take(xs, slot, row)
+        slot = rows.refill((xs,), slot, row)
+        # What the next rows need is on its way while these are computed: the label, then the logit that it names.
+        coming = class_of(rows, label, logits, row + step, stride, ignored)
+        label = label_at(rows, labels, row + 2 * step)
+        factor = gl.to_tensor(1.0)
+        if grad is not None:
+            factor = gl.load(factors + row) if SCALED else factors
+            factor = gl.where(found.counts, factor, 0.0)
+        peak, e, unit, sums_of_parts = part_powers(rows, x)
+        if SMOOTH:
+            level = rows.part_sums(rows.parts(finite(x)))
+            peaks, totals, levels, _ = rows.exchanged(turn, (peak, sums_of_parts, level, level))
+            mean = gl.sum(gl.sum(levels, axis=0), axis=0) / cols.to(gl.float32)
+        else:
+            peaks, totals = rows.exchanged(turn, (peak, sums_of_parts))
+        top, total = of_cluster(peaks, totals)
+        turn = turn + 1
+        steep = factor
+        if STEEP:
+            steep = factor * (1.0 + 2.0 * z * (top + gl.log2(total) * LN2))
+        if grad is not None:
+            part = gl.exp2((peak - top) * LOG2E) * (steep / (total * unit))
+            y = rows.together(e * each(part)[:, :, :, :, None])
+            if SMOOTH:
+                y = y - factor * smoothing / cols.to(gl.float32)
+            rows.store(grad, row, grad_stride, y)
+        if found.mine:
+            lse = top + gl.log2(total) * LN2
+            logit = gl.where(found.inside | ~found.counts, found.loaded.to(gl.float32), float("nan"))
+            aim = (1.0 - smoothing) * logit + smoothing * mean if SMOOTH else logit
+            store_one(losses + row, gl.where(found.counts, lse - aim + z * lse * lse, 0.0))
+            store_one(sums + row, lse)
+            if grad is not None:
+                own = gl.exp2((logit - lse) * LOG2E) * steep - factor * (1.0 - smoothing)
+                own -= factor * smoothing / cols.to(gl.float32)
+                if found.inside & found.counts:
+                    store_one(grad + row.to(gl.int64) * grad_stride + found.column, own.to(grad.dtype.element_ty))
+        found = coming
 
 
 @jit

@@ -56,9 +56,9 @@ def normalise(
     turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        h = rows.take(xs, slot, row)
+        h = rows.take(xs, slot, row).to(gl.float32)
         if residual is not None:
-            h += rows.take(streams[1], slot, row)
+            h += rows.take(streams[1], slot, row).to(gl.float32)
         slot = rows.refill(streams, slot, row)
         if total is not None:
             # What is normalised is what a reader of `total` sees.
@@ -127,8 +127,8 @@ def normalise_backward(
         if CENTRED:
             mean = rows.load_numbers(means, row)
         rows.arrived()
-        g = rows.take(grads, slot, row)
-        h = rows.take(xs, slot, row)
+        g = rows.take(grads, slot, row).to(gl.float32)
+        h = rows.take(xs, slot, row).to(gl.float32)
         slot = rows.refill((grads, xs), slot, row)
         if CENTRED:
             h = h - mean[:, None]

@@ -218,15 +218,11 @@ class Rows:
         async_copy.commit_group()
 
     @jit
-    def take(self, stream, slot, row, other: gl.constexpr = 0.0):
-        """The rows that begin at `row` in float32, copied ahead to a slot or loaded; `other` where there are no elements."""
+    def take(self, stream, slot, row):
+        """The rows that begin at `row`, copied ahead to a slot or loaded; 0 where there are no elements."""
         if not self.plan.ahead:
-            return self.load(stream.base, row, stream.stride, other).to(gl.float32)
-        x = stream.buffer.index(slot).load(self.plan.layout).to(gl.float32)
-        # Copies fill up with zeros.
-        if self.plan.whole or other == 0:
-            return x
-        return gl.where(self.column < self.cols, x, other)
+            return self.load(stream.base, row, stream.stride)
+        return stream.buffer.index(slot).load(self.plan.layout)
 
     @jit
     def arrived(self):
@@ -258,6 +254,26 @@ class Rows:
         return gl.convert_layout(
             gl.reshape(x, [self.plan.lines, self.plan.part]), self.plan.layout, assert_trivial=True
         )
+
+    @jit
+    def accesses(self, x):
+        """Rows as [lines, pieces, across, lanes, elements of an access]."""
+        plan: gl.constexpr = self.plan
+        pieces: gl.constexpr = plan.part // (plan.across * plan.span)
+        return gl.reshape(x, [plan.lines, pieces, plan.across, plan.span // plan.vec, plan.vec])
+
+    @jit
+    def real(self, like):
+        """Which accesses [lines, pieces, across, lanes] are of columns that there are, as a tile of the layout of `like`."""
+        plan: gl.constexpr = self.plan
+        lane = gl.arange(0, like.shape[3], nested(like.layout, 3)) * plan.vec
+        warp = gl.arange(0, like.shape[2], nested(like.layout, 2)) * plan.span
+        piece = gl.arange(0, like.shape[1], nested(like.layout, 1)) * (plan.across * plan.span)
+        column = piece[None, :, None, None] + warp[None, None, :, None] + lane[None, None, None, :]
+        if plan.blocks > 1:
+            line = gl.arange(0, plan.lines, nested(like.layout, 0)) * plan.part
+            column = column + line[:, None, None, None]
+        return column < self.cols
 
     @jit
     def part_sums(self, x):
@@ -355,6 +371,15 @@ class Rows:
         else:
             column = gl.arange(0, self.plan.part, gl.SliceLayout(0, self.plan.layout))
             gl.store(start + column, gl.sum(x, axis=0), mask=column < self.cols)
+
+
+@gl.constexpr_function
+def nested(layout, axis):
+    """The layout of one axis of four."""
+    for i in (3, 2, 1, 0):
+        if i != axis:
+            layout = gl.SliceLayout(i, layout)
+    return layout
 
 
 @jit

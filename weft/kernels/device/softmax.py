@@ -14,6 +14,8 @@ from weft.kernels.rows.plan import RowPlan
 
 LOG2E: gl.constexpr = gl.constexpr(1.4426950408889634)
 LN2: gl.constexpr = gl.constexpr(0.6931471805599453)
+LARGE: gl.constexpr = gl.constexpr(2.0**126)
+"""Its product with log2(e) is finite."""
 LEAST: gl.constexpr = gl.constexpr(-3.4028234663852886e38)
 """A maximum is at least this: of columns that are all -inf or masked off, -inf - -inf would be NaN."""
 
@@ -28,11 +30,34 @@ def powers(x):
 
 
 @jit
-def part_powers(x):
-    """Of `Rows.parts` the largest element of each warp, e to the power of the differences from it, and the sums of these."""
-    peak = gl.maximum(gl.max(gl.max(x, axis=1), axis=2), LEAST)
-    e = gl.exp2((x - each(peak)) * LOG2E)
-    return peak, e, gl.sum(gl.sum(e, axis=1), axis=2)
+def part_powers(rows, x):
+    """Of rows with 0 where there are no columns: the largest element of each warp, powers of e, and their sums.
+
+    `powers` [lines, pieces, across, lanes, elements of an access] by `unit` [lines, across] are e to the power of the
+    differences from the largest element; the sums are of these."""
+    x = rows.accesses(x)
+    top = gl.max(x, axis=4).to(gl.float32)
+    if not rows.plan.whole:
+        top = gl.where(rows.real(top), top, float("-inf"))
+    peak = gl.maximum(gl.max(gl.max(top, axis=1), axis=2), LEAST)
+    if x.dtype == gl.float32:
+        start = each(peak)
+        if not rows.plan.whole:
+            start = gl.where(rows.real(top), start, float("inf"))
+        powers = gl.exp2((x - start[:, :, :, :, None]) * LOG2E)
+        unit = gl.full_like(peak, 1.0)
+        return peak, powers, unit, gl.sum(gl.sum(gl.sum(powers, axis=4), axis=1), axis=2)
+    # One FMA an element. Products with large numbers would be infinite: there a difference of two numbers is that large, too,
+    # and any other factor serves.
+    slope = gl.where(gl.abs(peak) > LARGE, 0.25, LOG2E)
+    origin = peak * slope
+    start = each(0.0 - origin)
+    if not rows.plan.whole:
+        start = gl.where(rows.real(top), start, float("-inf"))
+    powers = gl.exp2(gl.fma(x.to(gl.float32), each(slope)[:, :, :, :, None], start[:, :, :, :, None]))
+    # The power of the largest element itself: 1, but for the rounding of `origin`, which is in all powers.
+    unit = gl.exp2(gl.fma(peak, slope, 0.0 - origin))
+    return peak, powers, unit, gl.div_rn(gl.sum(gl.sum(gl.sum(powers, axis=4), axis=1), axis=2), unit)
 
 
 @jit
@@ -41,9 +66,15 @@ def combined(rows, peaks, totals):
     if rows.plan.blocks == 1:
         top = gl.max(peaks, axis=1)
         return rows.for_lines(top), rows.for_lines(gl.sum(totals * gl.exp2((peaks - top[:, None]) * LOG2E), axis=1))
-    top = gl.max(gl.max(peaks, axis=0), axis=0)
-    total = gl.sum(gl.sum(totals * gl.exp2((peaks - top) * LOG2E), axis=0), axis=0)
+    top, total = of_cluster(peaks, totals)
     return rows.lined(top), rows.lined(total)
+
+
+@jit
+def of_cluster(peaks, totals):
+    """The largest element of the row of a cluster, and the sum relative to it, as scalars."""
+    top = gl.max(gl.max(peaks, axis=0), axis=0)
+    return top, gl.sum(gl.sum(totals * gl.exp2((peaks - top) * LOG2E), axis=0), axis=0)
 
 
 @jit
@@ -65,16 +96,16 @@ def softmax_rows(
     turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        x = rows.take(xs, slot, row, float("-inf"))
+        x = rows.take(xs, slot, row)
         slot = rows.refill((xs,), slot, row)
-        peak, e, total = part_powers(rows.parts(x))
+        peak, e, unit, total = part_powers(rows, x)
         peaks, totals = rows.exchanged(turn, (peak, total))
         top, whole = combined(rows, peaks, totals)
         turn = turn + 1
         if LOG:
-            y = (x - top[:, None]) - (gl.log2(whole) * LN2)[:, None]
+            y = (x.to(gl.float32) - top[:, None]) - (gl.log2(whole) * LN2)[:, None]
         else:
-            y = rows.together(e * each(share(rows, peak, top, whole)))
+            y = rows.together(e * each(share(rows, peak, top, whole) / unit)[:, :, :, :, None])
         rows.store(dst, row, dst_stride, y)
 
 
@@ -91,8 +122,8 @@ def softmax_backward_rows(
     turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        g = rows.take(grads, slot, row)
-        p = rows.take(ys, slot, row)
+        g = rows.take(grads, slot, row).to(gl.float32)
+        p = rows.take(ys, slot, row).to(gl.float32)
         slot = rows.refill((grads, ys), slot, row)
         if LOG:
             x = g - gl.exp2(p * LOG2E) * rows.sum(g, turn)[:, None]

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import kernels as errors
-from weft.kernels.device.losses import cross_entropy_backward_rows, cross_entropy_rows
+from weft.kernels.device.losses import cross_entropy_backward_rows, cross_entropy_clusters, cross_entropy_rows
 from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.launch import groups_of, persistent
 from weft.kernels.rows.operands import (
@@ -66,24 +66,28 @@ def cross_entropy(
     vec = width_of(source.cols, source, target)
     # What is only read is streamed by small blocks, many on a multiprocessor.
     config = config or (chosen_rows(source.cols) if target is not None else RowConfig())
-    plan = plan_of(config, source.rows, source.cols, vec, numbers=4, most=_most(config, target))
+    numbers = 4 if smooth else 2
+    plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=_most(config, target))
     fits = plan.part * plan.blocks >= source.cols
     if not fits:
         plan = plan_of(replace(config, num_ctas=1), source.rows, source.cols, vec, most=_most(config, target))
-    ahead = fits and config.copies(plan.blocks > 1, vec * source.itemsize)
-    plan = replace(plan, ahead=ahead)
-    given = (
+    plan = replace(plan, ahead=config.copies(1, vec * source.itemsize) if plan.blocks > 1 else 0)
+    common = (
         logits, labels, losses, lse, grad, factors, source.rows, source.cols, *pitches(source, target), smooth, z, ignored,
-        smooth != 0, scaled, source.cols % plan.part != 0, fits, plan,
+        smooth != 0, scaled,
     )  # fmt: skip
+    if plan.blocks > 1:
+        kernel, given = cross_entropy_clusters, (*common, z != 0, plan)
+    else:
+        kernel, given = cross_entropy_rows, (*common, source.cols % plan.part != 0, fits, plan)
     # With gradients a block alone has more addresses to keep, and a cluster with smoothing more sums.
     most = BACKWARD_REGISTERS if target is not None and (smooth or plan.blocks == 1) else plan.registers
     options: dict[str, Any] = {**plan.options, "maxnreg": most}
     programs = groups_of(plan, source.rows)
-    if ahead or config.programs:
-        key = source.dtype, None if target is None else target.dtype, smooth != 0, scaled, fits
-        programs = persistent(cross_entropy_rows, given, options, plan, config, source.rows, source.device, key)
-    launched(cross_entropy_rows, programs, given, options, stream)
+    if plan.ahead or config.programs:
+        key = source.dtype, None if target is None else target.dtype, smooth != 0, z != 0, scaled, fits
+        programs = persistent(kernel, given, options, plan, config, source.rows, source.device, key)
+    launched(kernel, programs, given, options, stream)
     return losses, lse
 
 

@@ -13,7 +13,7 @@ from weft.errors import layout as errors
 from weft.layout import cost
 from weft.layout.base import whole_shape
 from weft.layout.distributed.layouts import DistributedLayout
-from weft.layout.linear.columns import Columns, columns
+from weft.layout.linear.columns import Columns, columns, combinations
 from weft.layout.linear.ends import Pieces, pieces
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
@@ -46,7 +46,8 @@ class RemoteAccess:
     """A load or store by vectors of a tile whose elements lie in the memory of several blocks of a cluster.
 
     `access` is as in `SharedAccess`, but the last warp bits are those of the block's rank, and offsets are places
-    (`weft.layout.shared.homes`), before padding. A store goes to all `copies` (XOR constants for places)."""
+    (`weft.layout.shared.homes`), before padding. A store goes to all `copies` (XOR constants for places): lanes that hold the
+    same elements divide the blocks among them."""
 
     access: VectorAccess
     result: tuple[int, ...]
@@ -94,7 +95,20 @@ def _plan_remote(
     pads = shared.pads_of(tile_shape)
     limit = min(_most_elements(shared, bits, pads), 1 << found.offset_bits)
     access = spell(side, widest_vector(side, limit), found.of(join(start, whole_shape(tile_shape))))
-    return RemoteAccess(access, side.result, found, pads, found.copies if store else (0,))
+    if not store:
+        return RemoteAccess(access, side.result, found, pads, (0,))
+    access, steps = _divided(access, tile.lane, [step for step in found.steps if step])
+    return RemoteAccess(access, side.result, found, pads, tuple(combinations(steps)))
+
+
+def _divided(access: VectorAccess, columns: tuple[int, ...], steps: list[int]) -> tuple[VectorAccess, list[int]]:
+    """The stores of an element to all its copies, by lanes that hold it: bits of the lane without a column choose the copy,
+    as far as there are any. Returns the steps that are left."""
+    lanes, mask = list(access.lane_bases), access.lane_mask
+    free = [bit for bit, column in enumerate(columns) if not column and mask >> bit & 1]
+    for bit, step in zip(free, steps, strict=False):
+        lanes[bit], mask = step, mask & ~(1 << bit)
+    return replace(access, lane_bases=tuple(lanes), lane_mask=mask), steps[len(free) :]
 
 
 @lru_cache(maxsize=4096)

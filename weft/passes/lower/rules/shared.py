@@ -195,7 +195,8 @@ def _load_remote(lo: Lowering, handle: Value, tile: Value) -> tuple[Array, Table
 
 
 def _store_remote(lo: Lowering, op: Op, handle: Value, tile: Value, bar: Value | None = None) -> None:
-    """The first of the threads of all blocks that hold an element stores all copies of it, with `bar` asynchronously."""
+    """The first of the threads of all blocks that hold an element stores all copies of it, or its lane and others divide them;
+    with `bar` asynchronously."""
     plan = _remote(lo, handle, tile, store=True)
     kind, signals = (cluster.store_regs, ()) if bar is None else (cluster.async_store_regs, (view(lo, bar),))
     if bar is not None:
