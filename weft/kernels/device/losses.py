@@ -187,7 +187,7 @@ def cross_entropy_rows(
             # All threads have the logit of the class before its place is written to.
             gl.barrier()
             if FITS:
-                part = share(rows, peak, top, total) / unit
+                part = share(rows, peak, top, total) * unit
                 store_gradient(rows, grad, row, grad_stride, e, part, found, logit, lse, factor, smoothing, z, SMOOTH)
             else:
                 target = grad + row.to(gl.int64) * gl.multiple_of(grad_stride, plan.vec)
@@ -275,7 +275,7 @@ def cross_entropy_clusters(
         if STEEP:
             steep = factor * (1.0 + 2.0 * z * (top + gl.log2(total) * LN2))
         if grad is not None:
-            part = gl.exp2((peak - top) * LOG2E) * (steep / (total * unit))
+            part = gl.exp2((peak - top) * LOG2E) * unit * (steep / total)
             y = rows.together(e * each(part)[:, :, :, :, None])
             if SMOOTH:
                 y = y - factor * smoothing / cols.to(gl.float32)

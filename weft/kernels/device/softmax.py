@@ -14,8 +14,8 @@ from weft.kernels.rows.plan import RowPlan
 
 LOG2E: gl.constexpr = gl.constexpr(1.4426950408889634)
 LN2: gl.constexpr = gl.constexpr(0.6931471805599453)
-LARGE: gl.constexpr = gl.constexpr(2.0**126)
-"""Its product with log2(e) is finite."""
+LARGE: gl.constexpr = gl.constexpr(65536.0)
+"""Above the largest float16; from here on neighbours among bfloat16 numbers are 256 apart."""
 LEAST: gl.constexpr = gl.constexpr(-3.4028234663852886e38)
 """A maximum is at least this: of columns that are all -inf or masked off, -inf - -inf would be NaN."""
 
@@ -33,7 +33,7 @@ def powers(x):
 def part_powers(rows, x):
     """Of rows with 0 where there are no columns: the largest element of each warp, powers of e, and their sums.
 
-    `powers` [lines, pieces, across, lanes, elements of an access] by `unit` [lines, across] are e to the power of the
+    `powers` [lines, pieces, across, lanes, elements of an access] times `unit` [lines, across] are e to the power of the
     differences from the largest element; the sums are of these."""
     x = rows.accesses(x)
     top = gl.max(x, axis=4).to(gl.float32)
@@ -47,17 +47,19 @@ def part_powers(rows, x):
         powers = gl.exp2((x - start[:, :, :, :, None]) * LOG2E)
         unit = gl.full_like(peak, 1.0)
         return peak, powers, unit, gl.sum(gl.sum(gl.sum(powers, axis=4), axis=1), axis=2)
-    # One FMA an element. Products with large numbers would be infinite: there a difference of two numbers is that large, too,
-    # and any other factor serves.
-    slope = gl.where(gl.abs(peak) > LARGE, 0.25, LOG2E)
+    # One FMA an element. The largest one gets what is rounded off `origin` for an exponent; of larger numbers that could be
+    # anything, but two of them that differ at all in 16 bits differ by 256, so that any slope serves, and 1 rounds nothing.
+    slope = gl.where(gl.abs(peak) > LARGE, 1.0, LOG2E)
     origin = peak * slope
     start = each(0.0 - origin)
     if not rows.plan.whole:
         start = gl.where(rows.real(top), start, float("-inf"))
     powers = gl.exp2(gl.fma(x.to(gl.float32), each(slope)[:, :, :, :, None], start[:, :, :, :, None]))
-    # The power of the largest element itself: 1, but for the rounding of `origin`, which is in all powers.
-    unit = gl.exp2(gl.fma(peak, slope, 0.0 - origin))
-    return peak, powers, unit, gl.div_rn(gl.sum(gl.sum(gl.sum(powers, axis=4), axis=1), axis=2), unit)
+    # 1 over the power of the largest element is 1 - d + d^2 to the last bit: a row of one element has the sum 1.
+    d = gl.exp2(gl.fma(peak, slope, 0.0 - origin)) - 1.0
+    less = gl.fma(d, d, 0.0 - d)
+    total = gl.sum(gl.sum(gl.sum(powers, axis=4), axis=1), axis=2)
+    return peak, powers, 1.0 + less, gl.fma(total, less, total)
 
 
 @jit
@@ -105,7 +107,7 @@ def softmax_rows(
         if LOG:
             y = (x.to(gl.float32) - top[:, None]) - (gl.log2(whole) * LN2)[:, None]
         else:
-            y = rows.together(e * each(share(rows, peak, top, whole) / unit)[:, :, :, :, None])
+            y = rows.together(e * each(share(rows, peak, top, whole) * unit)[:, :, :, :, None])
         rows.store(dst, row, dst_stride, y)
 
 
