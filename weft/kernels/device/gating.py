@@ -1,8 +1,8 @@
 """The best experts of tokens: the k largest of a row of scores, with softmax; and their gradient.
 
-A row lies in a few lanes, and a program has several. Scores are compared as 64-bit keys, of which no two are equal: upper half,
-the score as an integer of the same order, lower half, the position from the end, as in `weft.kernels.device.selection`. Each of
-the k rounds takes the largest key of each row and removes it.
+A row lies in a few lanes, and a program has several, so that most of the work is within a thread. Scores are compared as
+integers of the same order. Each of the k rounds finds the largest of each row, the first position that has it, and removes it:
+six instructions an element, where keys of 64 bits that hold both take twice as many.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.rows import Rows
-from weft.kernels.device.selection import LAST, LOWEST
+from weft.kernels.device.selection import LAST
 from weft.kernels.device.softmax import LOG2E, powers
 from weft.kernels.rows.plan import RowPlan
 
+GONE: gl.constexpr = gl.constexpr(-(1 << 31))
+"""Below the numbers of all scores."""
+
 
 @jit
-def keys_of(x, column):
-    """Keys of scores; NaN counts as the largest number, and -0 as 0."""
+def numbers_of(x):
+    """Scores as integers of the same order; NaN counts as the largest number, and -0 as 0."""
     bits = (x + 0.0).to(gl.int32, bitcast=True)
-    number = gl.where(x == x, bits ^ ((bits >> 31) & LAST), LAST)
-    return (number.to(gl.int64) << 32) | (LAST - column).to(gl.int64)
+    return gl.where(x == x, bits ^ ((bits >> 31) & LAST), LAST)
 
 
 @jit
-def score_of(key):
-    """The score of a key."""
-    number = (key >> 32).to(gl.int32)
+def score_of(number):
+    """The score that an integer stands for."""
     return (number ^ ((number >> 31) & LAST)).to(gl.float32, bitcast=True)
 
 
@@ -40,19 +41,25 @@ def choose(
     row = rows.first()
     x = rows.load(scores, row, stride, float("-inf")).to(gl.float32)
     peak, _, total = powers(x)
-    keys = gl.where(rows.column < rows.cols, keys_of(x, rows.column), LOWEST)
+    numbers = numbers_of(x)
+    if not plan.whole:
+        numbers = gl.where(rows.column < rows.cols, numbers, GONE)
+    column = rows.spread()
     place = gl.arange(0, SIZE, gl.SliceLayout(0, plan.layout))[None, :]
-    best = gl.full([plan.lines, SIZE], LOWEST, gl.int64, plan.layout)
+    best = gl.full([plan.lines, SIZE], GONE, gl.int32, plan.layout)
+    places = gl.zeros([plan.lines, SIZE], gl.int32, plan.layout)
     for i in gl.static_range(K):
-        top = gl.max(keys, axis=1)
-        keys = gl.where(keys == top[:, None], LOWEST, keys)
-        best = gl.where(place == i, top[:, None], best)
+        top = gl.max(numbers, axis=1)[:, None]
+        first = gl.min(gl.where(numbers == top, column, LAST), axis=1)[:, None]
+        numbers = gl.where(column == first, GONE, numbers)
+        best = gl.where(place == i, top, best)
+        places = gl.where(place == i, first, places)
     inside = (place < K) & (rows.line < count - row)
     power = gl.where(place < K, gl.exp2((score_of(best) - peak[:, None]) * LOG2E), 0.0)
     whole = gl.sum(power, axis=1) if RENORMALISE else total
     at = (row + rows.line).to(gl.int64) * K + place
     gl.store(weights + at, (power / whole[:, None]).to(weights.dtype.element_ty), mask=inside)
-    gl.store(indices + at, (LAST - (best & 0xFFFFFFFF)).to(indices.dtype.element_ty), mask=inside)
+    gl.store(indices + at, places, mask=inside)
 
 
 @jit(fast_math=["exp2"], do_not_specialize=["count", "cols", "stride", "out_stride"])

@@ -20,12 +20,15 @@ from weft.kernels.rows.operands import (
     vector_of,
     width_of,
 )
-from weft.kernels.rows.plan import BACKWARD_REGISTERS, RowConfig, plan_of, power_of_two
+from weft.kernels.rows.plan import BACKWARD_REGISTERS, USUAL_WARPS, RowPlan, power_of_two
 from weft.kernels.selection import topk
+from weft.layout import WARP_SIZE
 
 MOST_EXPERTS, MOST_CHOSEN = 1024, 32
-EACH = 8
-"""Scores of a thread: as keys they take two registers each."""
+EACH, LEAST_EACH = 32, 8
+"""Scores of a thread, and where there are few."""
+ENOUGH = 1 << 21
+"""Scores from which on threads have many."""
 
 
 @prepared()
@@ -118,5 +121,12 @@ def _check(op: str, source: Lines, k: Any) -> None:
         )
 
 
-def _plan(source: Lines, vec: int) -> Any:
-    return plan_of(RowConfig(each=EACH), source.rows, source.cols, min(vec, EACH))
+def _plan(source: Lines, vec: int) -> RowPlan:
+    """Rows in as few lanes as keep all threads of a GPU busy: what lanes do together costs shuffles."""
+    part = max(power_of_two(source.cols), vec)
+    each = EACH if source.rows * part > ENOUGH else LEAST_EACH
+    lanes = min(max(part // each, 1), part // vec, WARP_SIZE)
+    lines = WARP_SIZE // lanes * USUAL_WARPS
+    return RowPlan(
+        1, USUAL_WARPS, lines, part, vec, part == source.cols, source.rows % lines == 0, 0, 1, (WARP_SIZE // lanes, USUAL_WARPS)
+    )
