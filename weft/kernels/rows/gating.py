@@ -128,5 +128,14 @@ def _plan(source: Lines, vec: int) -> RowPlan:
     lanes = min(max(part // each, 1), part // vec, WARP_SIZE)
     lines = WARP_SIZE // lanes * USUAL_WARPS
     return RowPlan(
-        1, USUAL_WARPS, lines, part, vec, part == source.cols, source.rows % lines == 0, 0, 1, (WARP_SIZE // lanes, USUAL_WARPS)
+        1,
+        USUAL_WARPS,
+        lines,
+        part,
+        vec,
+        part == source.cols,
+        source.rows % lines == 0,
+        0,
+        1,
+        (WARP_SIZE // lanes, USUAL_WARPS),
     )
