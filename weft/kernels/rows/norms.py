@@ -24,7 +24,6 @@ from weft.kernels.rows.operands import (
 )
 from weft.kernels.rows.plan import (
     BACKWARD_REGISTERS,
-    FORWARD_REGISTERS,
     SUMS_PART,
     SUMS_REGISTERS,
     SUMS_WARPS,
@@ -145,7 +144,7 @@ def _forward(
             x, residual, weight, bias, out, total, scales, means, rstds, source.rows, source.cols, *pitches(source, second,
             target, summed), float(eps), op == "layer_norm", LARGEST.get(dtype, 0.0), plan,
         )  # fmt: skip
-        options: dict[str, Any] = {**plan.options, "maxnreg": FORWARD_REGISTERS}
+        options: dict[str, Any] = {**plan.options, "maxnreg": plan.registers}
         key = _key(source, second, target, summed, *vectors, scales, means, rstds)
         programs = groups_of(plan, source.rows)
         if ahead or config.programs:
