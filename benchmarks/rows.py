@@ -4,8 +4,9 @@ bytes. Bytes are those that have to be read and written once; the copy moves as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
 from typing import Any
 
 from benchmarks import harness
@@ -19,6 +20,7 @@ SHAPES = ((16384, 4096), (8192, 8192), (4096, 16384), (2048, 65536), (1048576, 1
 LONG = (1024, 131072)
 LOGITS = (8192, 128256)
 TOKENS = 8192
+SEED = 20261123
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +278,45 @@ def expert_jobs(tokens: int = 65536, device: str = "cuda") -> Iterable[Job]:
         )  # fmt: skip
 
 
+def drawn(count: int, seed: int) -> list[tuple[int, int]]:
+    """Random numbers of rows and columns: half of the numbers of columns are any, the others multiples of 8."""
+    random = Random(seed)
+    shapes: list[tuple[int, int]] = []
+    for i in range(count):
+        cols = int(2 ** random.uniform(8, 17.9))
+        cols = cols // 8 * 8 if i % 2 else cols
+        shapes.append((random.randint(1 << 25, 1 << 27) // cols, cols))
+    return shapes
+
+
+def random_jobs(shapes: Iterable[tuple[int, int]], dtype: str = "bfloat16", device: str = "cuda") -> Iterable[Job]:
+    """One norm, one softmax and one cross-entropy of each shape."""
+    for shape in shapes:
+        for jobs in (norm_jobs, softmax_jobs, cross_entropy_jobs):
+            for job in jobs([shape], dtype, device):
+                if job.what.startswith(("rms_norm of", "softmax of", "cross_entropy with")):
+                    yield replace(job, compiled=False)
+
+
+def spread(lines: list[Line]) -> list[Line]:
+    """The distribution of the rates, as parts of the copy's, before the lines themselves."""
+    found: list[Line] = []
+    for kind, which in (("columns in eights", True), ("other columns", False)):
+        for name in ("rms_norm", "softmax", "cross_entropy"):
+            mine = [
+                line for line in lines if line.what.startswith(f"{name} ") and (_columns(line.what) % 8 == 0) == which
+            ]
+            parts = sorted(line.ours / line.peers["copy"] for line in mine if line.ours)
+            if parts:
+                at = {"least": parts[0], "5 %": parts[len(parts) // 20], "median": parts[len(parts) // 2]}
+                found.append(Line(f"{name} of {len(mine)} shapes, {kind}", at.pop("median"), "of the copy", facts=at))
+    return [*found, *lines]
+
+
+def _columns(what: str) -> int:
+    return int(what.partition(" x ")[2].split()[0])
+
+
 def _part(jobs: Callable[[bool], Iterable[Job]], quick: bool) -> list[Line]:
     clock = harness.CudaClock()
     return [line for job in jobs(quick) for line in figures(job, clock, 5 if quick else 20)]
@@ -285,10 +326,15 @@ def _shapes(quick: bool) -> tuple[tuple[int, int], ...]:
     return SHAPES[:1] if quick else SHAPES
 
 
+def _random(quick: bool) -> list[Line]:
+    return spread(_part(lambda quick: random_jobs(drawn(4 if quick else 40, SEED)), quick))
+
+
 PARTS = {
     "norms": ("Norms of rows", partial(_part, lambda quick: norm_jobs(_shapes(quick)))),
     "softmax": ("Softmax of rows", partial(_part, lambda quick: softmax_jobs((*_shapes(quick), LONG)))),
     "cross_entropy": ("Cross-entropy", partial(_part, lambda quick: cross_entropy_jobs((LOGITS,)))),
     "elementwise": ("Rotary embeddings and gates", partial(_part, lambda quick: elementwise_jobs())),
     "experts": ("Choice and order of experts", partial(_part, lambda quick: expert_jobs())),
+    "random": ("Rows of random shapes", _random),
 }
