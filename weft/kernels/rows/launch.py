@@ -26,7 +26,7 @@ def persistent(
     kernel: Any, given: tuple[Any, ...], options: dict[str, Any], plan: RowPlan, config: RowConfig, rows: int, device: int,
     key: Any,
 ) -> int:  # fmt: skip
-    """Programs of a persistent grid: as many as are resident, and none without rows. `key`: what distinguishes the kernel
+    """Programs of a persistent grid: what is resident, as far as all have rows equally often, and none without rows. `key`: what distinguishes the kernel
     compiled for these arguments from others of the plan."""
     if config.programs:
         return min(config.programs, groups_of(plan, rows))
@@ -34,7 +34,9 @@ def persistent(
     found = _resident.get(key)
     if found is None:
         found = _resident[key] = _count(kernel, given, options, device)
-    return min(found, groups_of(plan, rows))
+    # As few as take equally many turns: a last turn of few of them would leave the others idle.
+    groups = groups_of(plan, rows)
+    return -(-groups // max(-(-groups // found), 1))
 
 
 def _count(kernel: Any, given: tuple[Any, ...], options: dict[str, Any], device: int) -> int:
