@@ -1,9 +1,9 @@
 """The best experts of tokens: the k largest of a row of scores, with softmax; and their gradient.
 
 A row lies in a few lanes, and a program has several, so that most of the work is within a thread. Scores are compared as
-integers of the same order. Groups of four that follow one another have their largest in registers, and lie in shared memory. Each
-of the k rounds finds the largest of each row, the first group that has it, in this the first position, and removes it there: two
-instructions an element, where keys of 64 bits that hold score and position take more than ten.
+integers of the same order. Groups of four that follow one another have their largest in registers, and lie in shared memory.
+Each of the k rounds finds the largest of each row, the first group that has it, in this the first position, and removes it
+there: two instructions an element, where keys of 64 bits that hold score and position take more than ten.
 """
 
 from __future__ import annotations

@@ -21,11 +21,24 @@ from weft.kernels.rows.operands import (
     vector_of,
     width_of,
 )
-from weft.kernels.rows.plan import BACKWARD_REGISTERS, FORWARD_REGISTERS, RowConfig, chosen_rows, plan_of, power_of_two
+from weft.kernels.rows.plan import (
+    BACKWARD_REGISTERS,
+    EACH,
+    FORWARD_REGISTERS,
+    USUAL_WARPS,
+    RowConfig,
+    chosen_rows,
+    plan_of,
+    power_of_two,
+)
 from weft.plain import as_number, whole
 
 CHUNK = 4096
 """Columns of a row that a program of `cross_entropy_backward` has, 32 of each thread."""
+AHEAD = 2
+"""Rows that are copied while one is computed, at most."""
+AHEAD_BYTES = 65536
+"""Shared memory of a block for them: a multiprocessor has two blocks."""
 
 
 @prepared("grad")
@@ -65,7 +78,7 @@ def cross_entropy(
         raise parameter(op, "logits", list(source.shape), "at least one class")
     vec = width_of(source.cols, source, target)
     # What is only read is streamed by small blocks, many on a multiprocessor.
-    config = config or (chosen_rows(source.cols) if target is not None else RowConfig())
+    config = config or (chosen_gradients(source.cols, source.itemsize) if target is not None else RowConfig())
     numbers = 4 if smooth else 2
     plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=_most(config, target))
     fits = plan.part * plan.blocks >= source.cols
@@ -128,6 +141,17 @@ def cross_entropy_backward(
         options: dict[str, Any] = {**plan.options, "maxnreg": FORWARD_REGISTERS}
         launched(cross_entropy_backward_rows, grid, (*given, scaled, plan), options, stream)
     return out
+
+
+def chosen_gradients(cols: int, itemsize: int) -> RowConfig:
+    """The configuration for losses with gradients of rows of `cols` logits.
+
+    64 of a row in a thread share its instructions: on an H200 0.88 of a copy's rate for 128,256 in bfloat16, 0.79 with 32."""
+    chosen = chosen_rows(cols)
+    if chosen.num_ctas == 1:
+        return chosen
+    ahead = max(AHEAD_BYTES // (power_of_two(-(-cols // chosen.num_ctas)) * itemsize), 1)
+    return replace(chosen, num_warps=max(chosen.num_warps // 2, USUAL_WARPS), each=2 * EACH, ahead=min(ahead, AHEAD))
 
 
 def _most(config: RowConfig, target: Lines | None) -> int:
