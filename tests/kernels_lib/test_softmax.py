@@ -106,6 +106,15 @@ def test_values_that_are_not_finite(device):
     assert (y[3, 7:] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_large_numbers(device, dtype):
+    """Products of logits with log2(e) round to anything, or to infinity."""
+    least, most = (float(get(dtype)) for get in (lambda t: ml_dtypes.finfo(t).min, lambda t: ml_dtypes.finfo(t).max))
+    x = np.array([[most, most, 0, least], [least] * 4, [65280, 65024, 65280, -1], [-3e4, -3e4, least, -4e4]], dtype)
+    want = np.array([[0.5, 0.5, 0, 0], [0.25] * 4, [0.5, 0, 0.5, 0], [0.5, 0.5, 0, 0]])
+    np.testing.assert_array_equal(device.numpy(softmax(device.array(x))).astype(np.float64), want)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_rows_of_the_least_finite_number(device, dtype):
     x = np.full((2, 640), ml_dtypes.finfo(dtype).min, dtype)
