@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from weft.kernels.device import packing
 from weft.kernels.memory import empty_like, used_on
@@ -46,6 +47,35 @@ class Described:
         if len(self._known) >= _MAPS_KEPT:
             self._known.clear()
         self._known[pointer] = made
+        return made
+
+
+T = TypeVar("T")
+
+
+class Prepared(Generic[T]):
+    """A table of prepared calls, by what they depend on. It is cleared when it has `most`."""
+
+    __slots__ = ("_known", "_most")
+
+    def __init__(self, most: int = 1024) -> None:
+        self._most, self._known = most, dict[Any, T]()
+
+    def of(self, key: Any, make: Callable[[], T]) -> T:
+        """The prepared call of a key, which `make` prepares. Without a key (None), or with one that is not hashable, it is not
+        kept."""
+        if key is None:
+            return make()
+        try:
+            return self._known[key]
+        except KeyError:
+            pass
+        except TypeError:
+            return make()
+        made = make()
+        if len(self._known) >= self._most:
+            self._known.clear()
+        self._known[key] = made
         return made
 
 

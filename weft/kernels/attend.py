@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.errors import attention as errors
 from weft.errors import fail
-from weft.kernels.arrays import Described, address, key_of
+from weft.kernels.arrays import Described, Prepared, address, key_of
 from weft.kernels.attend_blocks import EDGE
 from weft.kernels.attend_narrow import Turned, check_narrow, narrow_factor, scale_arguments
 from weft.kernels.attend_options import Options, check_options, factors, sequences_of
@@ -43,9 +43,6 @@ from weft.runtime.compiled import CompiledKernel
 
 CACHE_BYTES = 32 << 20
 """Bytes of keys and values that the tiles of a band share, of an L2 cache of 50 MiB on Hopper."""
-_READY = 1024
-"""The table of prepared calls is cleared at this size."""
-_known: dict[tuple[Any, ...], _Ready] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +83,9 @@ class Attention:
             () if given.blocks is None else given.blocks.arguments(), scale_arguments(given, self.plan, q, k), *self.numbers,
             self.plan,
         )  # fmt: skip
+
+
+_known: Prepared[_Ready] = Prepared()
 
 
 def attention(
@@ -221,16 +221,9 @@ def _ready(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     given = (q, k, v) if out is None else (q, k, v, out)
     try:
         key = (*map(key_of, given), options.key(key_of), None if q.is_cuda else driver.simulated_target().arch)
-        ready = _known.get(key)
     except (AttributeError, TypeError):
-        # Not PyTorch tensors, or an unhashable argument.
-        key = ready = None
-    if ready is None:
-        ready = _prepare(q, k, v, out, options)
-        if key is not None:
-            if len(_known) >= _READY:
-                _known.clear()
-            _known[key] = ready
+        key = None  # Not PyTorch tensors.
+    ready = _known.of(key, lambda: _prepare(q, k, v, out, options))
     if out is not None:
         check_overlap(ready.spans, tuple(map(address, given)))
     return ready

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.errors import attention as errors
 from weft.errors import fail
-from weft.kernels.arrays import Described, key_of
+from weft.kernels.arrays import Described, Prepared, key_of
 from weft.kernels.attend_backward_plan import SIZES, BackwardPlan, make_backward_plan
 from weft.kernels.attend_options import LOG2_E, Options, check_options, check_vector, factors, sequences_of
 from weft.kernels.device.attend import SEARCHES, find_spans
@@ -48,8 +48,7 @@ class Backward:
     converted: tuple[Any, ...]
 
 
-_READY = 256
-_known: dict[Any, Backward | None] = {}
+_known: Prepared[Backward | None] = Prepared()
 
 
 def attention_backward(
@@ -120,16 +119,9 @@ def _ready(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options, o
         given = (*arrays, lse) if lse_grad is None else (*arrays, lse, lse_grad)
         target = None if arrays[0].is_cuda else driver.simulated_target().arch
         key = (*map(key_of, given), options.key(key_of), ordered, target)
-        if key in _known:
-            return _known[key]
     except (AttributeError, TypeError):
-        # Not PyTorch tensors, or an unhashable argument.
-        return _prepare(arrays, lse, lse_grad, options, ordered)
-    made = _prepare(arrays, lse, lse_grad, options, ordered)
-    if len(_known) >= _READY:
-        _known.clear()
-    _known[key] = made
-    return made
+        key = None  # Not PyTorch tensors.
+    return _known.of(key, lambda: _prepare(arrays, lse, lse_grad, options, ordered))
 
 
 def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options, ordered: bool) -> Backward | None:

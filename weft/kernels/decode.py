@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.errors import attention as errors
 from weft.errors import fail
-from weft.kernels.arrays import Described, address, key_of
+from weft.kernels.arrays import Described, Prepared, address, key_of
 from weft.kernels.attend import grouped, no_size
 from weft.kernels.attend_options import Options, check_options, check_vector, factors
 from weft.kernels.attend_plan import SHARED_BYTES, AttentionConfig
@@ -28,9 +28,6 @@ QUERIES = 16
 NARROW = "float8_e4m3fn"
 """The 8-bit type of a cache."""
 LAUNCH = {"num_warps": 4, "launch_pdl": True}
-_READY = 1024
-"""The table of prepared calls is cleared at this size."""
-_known: dict[tuple[Any, ...], Decode] = {}
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,9 @@ class Decode:
         """Memory for partial results, and the counters of tiles."""
         size = 2 * self.programs * self.plan.shares * self.plan.used * (self.plan.v_size + 1)
         return empty_like(like, (size,), "float32"), zeros_kept(like, self.units * self.plan.shares, stream)
+
+
+_known: Prepared[Decode] = Prepared()
 
 
 def decode_attention(
@@ -178,16 +178,11 @@ def _ready(
         factors = tuple(key_of(x) if hasattr(x, "shape") else x for x in scales)
         where = None if q.is_cuda else driver.simulated_target().arch
         key = arrays, len(given), latent, factors, options.key(key_of), where
-        ready = _known.get(key)
     except (AttributeError, TypeError):
-        # Not PyTorch tensors, or an unhashable argument.
-        key = ready = None
-    if ready is None:
-        ready = _prepare(q, k, None if latent else v, cache_seqlens, block_table, out, options, scales)
-        if key is not None:
-            if len(_known) >= _READY:
-                _known.clear()
-            _known[key] = ready
+        key = None  # Not PyTorch tensors.
+    ready = _known.of(
+        key, lambda: _prepare(q, k, None if latent else v, cache_seqlens, block_table, out, options, scales)
+    )
     if out is not None:
         check_overlap(ready.spans, tuple(map(address, given)))
     return ready
