@@ -18,8 +18,8 @@ from weft.kernels import AttentionConfig, compile_decode, decode, decode_attenti
 MATRIX = pytest.mark.matrix
 BFLOAT16 = ml_dtypes.bfloat16
 LENGTHS = (0, 1, 7, 129, 1000)
-SMALL = AttentionConfig(16, 1)
-"""Blocks of 16 keys: few keys are many blocks."""
+SMALL = AttentionConfig(64, 1)
+"""Blocks of 64 keys: few keys are many blocks."""
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,7 @@ def test_lengths_and_groups(device, rng, heads, kv_heads, size, dtype):
 
 def test_every_program_has_parts_of_several_tiles(device, rng):
     """Of tiles with no block in common, and of tiles longer than what a program has; more sequences than are read at a time."""
-    Cached(rng, (3, 150, 0, 40, 200), 4, 2).compare(device, config=SMALL)
+    Cached(rng, (3, 330, 0, 140, 500), 4, 2).compare(device, config=SMALL)
     Cached(rng, [n % 3 for n in range(135)], 1, 1, capacity=2).compare(device, config=SMALL)
 
 
@@ -110,7 +110,7 @@ def test_every_program_has_parts_of_several_tiles(device, rng):
 )
 def test_several_queries(device, rng, queries, heads, kv_heads):
     """The last positions of each sequence; with fewer positions the first queries see nothing. Many heads are several tiles."""
-    Cached(rng, (2, 50, 0), heads, kv_heads, queries).compare(device, config=SMALL, scale=0.3)
+    Cached(rng, (2, 150, 0), heads, kv_heads, queries).compare(device, config=SMALL, scale=0.3)
 
 
 MORE = ((8, 64, 96), (256, 128, 64), (5, 16, 128), (48, 32, 64), (1, 64, 96))
@@ -119,9 +119,9 @@ MORE = ((8, 64, 96), (256, 128, 64), (5, 16, 128), (48, 32, 64), (1, 64, 96))
 @pytest.mark.parametrize(
     ("page", "block", "size"),
     [
-        (8, 16, 64),
-        (32, 16, 64),
+        (8, 64, 64),
         (16, 128, 128),
+        pytest.param(32, 64, 64, marks=MATRIX),
         pytest.param(8, 64, 96, marks=MATRIX),
         pytest.param(256, 128, 64, marks=MATRIX),
     ],
@@ -133,8 +133,8 @@ def test_pages(device, rng, page, block, size):
 
 
 def test_windows_and_what_changes_scores(device, rng):
-    cached = Cached(rng, (3, 100), 4, 2, queries=2)
-    cached.compare(device, config=SMALL, window=(20, None), left=20)
+    cached = Cached(rng, (3, 250), 4, 2, queries=2)
+    cached.compare(device, config=SMALL, window=(90, None), left=90)
     cached.compare(
         device, scores(cached.q, cached.keys) * 0 + 5 * np.tanh(scores(cached.q, cached.keys) / 5), softcap=5
     )
@@ -163,7 +163,7 @@ def test_a_latent_cache(device, rng, heads, queries, page):
 )
 def test_a_cache_of_8_bits(device, rng, page, size, softcap):
     """With scales for each head, or one for all."""
-    cached = Cached(rng, (2, 0, 129), 4, 2, 2, size=size, page=page, dtype=ml_dtypes.float8_e4m3fn)
+    cached = Cached(rng, (2, 0, 170), 4, 2, 2, size=size, page=page, dtype=ml_dtypes.float8_e4m3fn)
     cached.q = cached.q.astype(np.float16)
     factors = np.array([0.5, 0.25], np.float32), np.array([2.0, 1.0], np.float32)
     wide = [
@@ -173,7 +173,7 @@ def test_a_cache_of_8_bits(device, rng, page, size, softcap):
     cached.values = wide[1].astype(np.float16)
     s = scores(cached.q, wide[0])
     s = s if softcap is None else softcap * np.tanh(s / softcap)
-    cached.compare(device, s, config=AttentionConfig(32, 1), k_scale=factors[0], v_scale=factors[1], softcap=softcap)
+    cached.compare(device, s, config=SMALL, k_scale=factors[0], v_scale=factors[1], softcap=softcap)
     if not page:
         cached.values = (wide[1] / factors[1][None, :, None, None] * 3).astype(np.float16)
         cached.compare(device, scores(cached.q, cached.keys.astype(np.float32)) / 4, k_scale=0.25, v_scale=3)
@@ -183,7 +183,7 @@ def test_lengths_that_are_the_cache_s(device, rng):
     """Without lengths; strides as of positions with their heads side by side, which the result has too."""
     q, k, v = (
         device.array(rng.normal(size=(2, n, h, 64)).astype(np.float16)).swapaxes(1, 2)
-        for n, h in ((1, 4), (70, 2), (70, 2))
+        for n, h in ((1, 4), (200, 2), (200, 2))
     )
     out, lse = decode_attention(q, k, v, return_lse=True, config=SMALL)
     assert device.numpy(out.swapaxes(1, 2)).flags.c_contiguous
@@ -194,7 +194,7 @@ def test_lengths_that_are_the_cache_s(device, rng):
 @pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=MATRIX), pytest.param(4, marks=MATRIX)])
 def test_schedules(rng, seed, monkeypatch):
     """In any order of programs the last one combines, and leaves the counters zero for the next launch."""
-    cached, kept = Cached(rng, (70, 33), 4, 2), np.zeros(8, np.int32)
+    cached, kept = Cached(rng, (270, 130), 4, 2), np.zeros(8, np.int32)
     monkeypatch.setattr(decode, "zeros_kept", lambda *_: kept)
     want = decode_attention(cached.q, cached.k, cached.v, cached.lengths, config=SMALL)
     with weft.simulate(seed=seed, max_resident=None if seed % 2 else 1):
@@ -243,6 +243,7 @@ WRONG = [
     ("attention-dtypes", (Q, K.astype(np.float32), K), {}, "k float32"),
     ("attention-size", (Q[..., :40], K[..., :40], K), {}, "192 with 128 for v, 256"),
     ("attention-config", (Q, K, K), {"config": AttentionConfig(64)}, "1 for decode_attention"),
+    ("attention-config", (Q, K, K), {"config": AttentionConfig(96, 1)}, "a multiple of 64 for decode_attention"),
     ("attention-room", (Q, K, K), {"config": AttentionConfig(256, 1, 8)}, "232448"),
     ("attention-out", (Q, K, K), {"out": Q[:1]}, "[1, 4, 1, 64]"),
     ("attention-out-overlaps", (Q, K, K), {"out": Q}, "with q"),

@@ -11,7 +11,7 @@ from weft.errors import fail
 from weft.kernels.arrays import Described, Prepared, address, key_of
 from weft.kernels.attend import grouped, no_size
 from weft.kernels.attend_options import Options, check_options, check_vector, factors
-from weft.kernels.attend_plan import SHARED_BYTES, AttentionConfig
+from weft.kernels.attend_plan import ROWS, SHARED_BYTES, AttentionConfig
 from weft.kernels.decode_plan import LATENT, LATENT_TILES, TILES, DecodePlan, LatentPlan, make_decode_plan
 from weft.kernels.device.decode import decode
 from weft.kernels.device.decode_latent import decode_latent
@@ -213,9 +213,12 @@ def _prepare(
     members = count // kv_heads if kv_heads else 1
     parts = options.parts(left, right if queries > 1 else None)
     length = 1 << (queries - 1).bit_length()
-    plan = make_decode_plan(
-        query.dtype, size, v_size, config, parts, length, page if paged else 0, max(members, 1), narrow
-    )
+    kind = parts, length, page if paged else 0, max(members, 1), narrow
+    plan = make_decode_plan(query.dtype, size, v_size, config, *kind)
+    while options.config is None and plan.shared_bytes > SHARED_BYTES:
+        # Many queries of a sequence take room of a slot.
+        config = replace(config, stages=config.stages - 1)
+        plan = make_decode_plan(query.dtype, size, v_size, config, *kind)
     if plan.shared_bytes > SHARED_BYTES:
         raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
     shape = (batch, count, queries, v_size)
@@ -293,6 +296,9 @@ def _config(size: int, v_size: int, latent: bool, config: AttentionConfig | None
     if config is not None and config.consumers != chosen.consumers:
         rule = f"{chosen.consumers} for decode_attention{' without v' if latent else ''}"
         raise fail(errors.CONFIG, field="consumers", value=config.consumers, rule=rule)
+    if config is not None and not latent and config.block_n % ROWS:
+        rule = f"a multiple of {ROWS} for decode_attention"
+        raise fail(errors.CONFIG, field="block_n", value=config.block_n, rule=rule)
     return chosen if config is None else config
 
 

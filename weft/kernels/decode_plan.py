@@ -12,7 +12,7 @@ from weft.kernels.plan import DTYPES
 
 TILES: dict[tuple[int, int], AttentionConfig] = {
     (64, 64): AttentionConfig(128, 1, 5),
-    (96, 96): AttentionConfig(128, 1, 4),
+    (96, 96): AttentionConfig(128, 1, 3),
     (128, 128): AttentionConfig(128, 1, 3),
     (192, 128): AttentionConfig(64, 1, 4),
     (256, 256): AttentionConfig(64, 1, 3),
@@ -64,8 +64,63 @@ class DecodePlan(AttentionPlan):
 
     @property
     def used(self) -> int:
-        """Rows of a tile that hold queries, a power of two: the others are zeros. At least 4, one for each warp."""
+        """Queries of a tile, a power of two: the others are zeros. At least 4, one for each warp."""
         return max(self.group * self.length, 4)
+
+    @property
+    def columns(self) -> int:
+        """Columns of an MMA, whose rows are keys, or columns of values: the queries of a tile, and 8 at least."""
+        return max(self.used, 8)
+
+    @property
+    def v_room(self) -> int:
+        """Columns of a block of values, which are the rows of an MMA: a multiple of 64."""
+        return -(-self.v_size // ROWS) * ROWS
+
+    @property
+    def q_block(self) -> tuple[int, int]:
+        """A tile's queries."""
+        return self.columns, self.size
+
+    @property
+    def v_block(self) -> tuple[int, int]:
+        """A block of values."""
+        return self.block_n, self.v_room
+
+    @property
+    def o_block(self) -> tuple[int, int]:
+        """A tile's results."""
+        return self.columns, self.v_size
+
+    @property
+    def p_block(self) -> tuple[int, int]:
+        """The weights of a block."""
+        return self.columns, self.block_n
+
+    @property
+    def q_box(self) -> tuple[int, ...]:
+        """A tile's queries, as TMA loads them."""
+        return 1, 1, self.columns // self.length, self.length, self.size
+
+    @property
+    def o_box(self) -> tuple[int, ...]:
+        """A tile's results, as TMA stores them."""
+        return 1, 1, self.columns // self.length, self.length, self.v_size
+
+    @property
+    def s_registers(self) -> Any:
+        """The layout of scores, [keys, queries]."""
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.columns, 16])
+
+    @property
+    def o_registers(self) -> Any:
+        """The layout of results, [columns of values, queries]."""
+        return self.s_registers
+
+    def _bytes(self, q_stages: int) -> int:
+        elements = q_stages * self.columns * self.size + self.block_n * self.columns
+        elements += self.stages * self.block_n * (self.size + self.v_room)
+        return elements * self.dtype.itemsize + BARRIER_BYTES
 
     @property
     def many(self) -> int:
@@ -124,6 +179,21 @@ class LatentPlan(DecodePlan):
     def tile_heads(self) -> int:
         """Query heads of a tile, which the consumers share."""
         return ROWS // self.length
+
+    @property
+    def columns(self) -> int:
+        """Queries of a tile, which are the rows of an MMA."""
+        return ROWS
+
+    @property
+    def s_registers(self) -> Any:
+        """The layout of scores, [queries, keys]."""
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.block_n, 16])
+
+    @property
+    def o_registers(self) -> Any:
+        """The layout of results, [queries, columns of values]."""
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.v_size, 16])
 
     @property
     def warps(self) -> tuple[int, ...]:

@@ -1,9 +1,11 @@
 """Decode attention on Hopper: few queries of each sequence, and a cache of keys and values, which is read once.
 
-The rows of a tile are the queries of the query heads that share a head of keys. What bounds the rate is memory, so all
-multiprocessors have to load all the time: programs have runs of blocks (`decode_schedule`), which begin and end within a tile
-as a rule. A program then stores its part of the tile's result, in float32 with the logarithm of its sum, and the program that
-is the last to finish a part combines them. A counter of the tile tells which one that is; it is zero again at the end.
+The queries of a tile are those of the query heads that share a head of keys: few, as a rule. So they are the columns of both
+products, [keys, queries] and [columns of values, queries], whose rows fill an MMA whatever the number of queries. What bounds
+the rate is memory, so all multiprocessors have to load all the time: programs have runs of blocks (`decode_schedule`), which
+begin and end within a tile as a rule. A program then stores its part of the tile's result, in float32 with the logarithm of its
+sum, and the program that is the last to finish a part combines them. A counter of the tile tells which one that is; it is zero
+again at the end.
 """
 
 from __future__ import annotations
@@ -16,9 +18,7 @@ from weft.kernels.decode_plan import DecodePlan
 from weft.kernels.device.attend import (
     LOWEST,
     Buffers,
-    Softmax,
     await_tile,
-    finish,
     place,
     release,
     wait_for_queries,
@@ -27,7 +27,14 @@ from weft.kernels.device.attend_parts import Problem, Tile, published
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
 from weft.kernels.device.decode_schedule import Cache, Runs, share_of, walk_of
 from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
-from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier, tma, warpgroup_mma_wait
+from weft.language.nvidia.hopper import (
+    async_copy,
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
 Pointer: TypeAlias = "gl.tensor | None"
 Source: TypeAlias = "gl.tensor | tma.tensor_descriptor"
@@ -48,8 +55,8 @@ def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
     while walk.at < walk.stop:
         tile, share, walk = walk.part(runs, cache, problem)
         if plan.narrow:
-            keys = fetch(k, k_steps, tile, tile.end - 1, cache, plan.size)
-            values = fetch(v, v_steps, tile, tile.end - 1, cache, plan.v_size)
+            keys = fetch(k, k_steps, tile, tile.end - 1, cache, plan.size, plan.size)
+            values = fetch(v, v_steps, tile, tile.end - 1, cache, plan.v_size, plan.v_room)
         else:
             pages = pages_of(cache, tile, tile.end - 1)
         for i in range(tile.end - tile.first):
@@ -57,20 +64,20 @@ def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
             bars = buffers.k_ready.index(slot), buffers.k_free.index(slot)
             if plan.narrow:
                 put(keys, bars, phase, buffers.k.index(slot), plan)
-                keys = fetch(k, k_steps, tile, block - 1, cache, plan.size)
+                keys = fetch(k, k_steps, tile, block - 1, cache, plan.size, plan.size)
             else:
                 # Those of the next block are on their way while this one waits for its slot.
                 here, pages = pages, pages_of(cache, tile, block - 1)
-                gather(k, k_steps, bars, phase, buffers.k.index(slot), tile, block, here, plan)
+                gather(k, k_steps, bars, phase, buffers.k.index(slot), tile, block, here, plan.size, plan)
             if i == 0:
                 # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
                 load_queries(buffers, q, index, tile, problem, share)
             bars = buffers.v_ready.index(slot), buffers.v_free.index(slot)
             if plan.narrow:
                 put(values, bars, phase, buffers.v.index(slot), plan)
-                values = fetch(v, v_steps, tile, block - 1, cache, plan.v_size)
+                values = fetch(v, v_steps, tile, block - 1, cache, plan.v_size, plan.v_room)
             else:
-                gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan)
+                gather(v, v_steps, bars, phase, buffers.v.index(slot), tile, block, here, plan.v_size, plan)
             n += 1
         index += 1
     finish_parts(buffers, index)
@@ -119,18 +126,27 @@ def places_of(source, steps, first, row, tile, spread: gl.constexpr, size: gl.co
 
 
 @jit
-def fetch(source, steps, tile, block, cache, size: gl.constexpr):
-    """Issue the loads of a block of 8-bit keys or values to registers; zeros for positions without keys, and nothing before the
-    first block of the part."""
+def fetch(source, steps, tile, block, cache, size: gl.constexpr, room: gl.constexpr):
+    """Issue the loads of a block of 8-bit keys or values to registers, of `room` columns; zeros for positions without keys and
+    behind `size` columns, and nothing before the first block of the part."""
     plan: gl.constexpr = cache.plan
-    spread: gl.constexpr = plan.line_registers(16, size)
+    spread: gl.constexpr = plan.line_registers(16, room)
     position = block * plan.block_n + gl.arange(0, plan.block_n, gl.SliceLayout(1, spread))
     there = (position < tile.keys) & (block >= tile.first)
     first, row = tile.batch, position
     if plan.page > 0:
         first, row = cache.page(tile, gl.where(there, position, -1)), position % plan.page
         there = first >= 0
-    return gl.load(places_of(source, steps, first, row, tile, spread, size), mask=there[:, None], other=0.0)
+    places = places_of(source, steps, first, row, tile, spread, room)
+    return gl.load(places, mask=inside(there, size, spread, room), other=0.0)
+
+
+@jit
+def inside(there, size: gl.constexpr, spread: gl.constexpr, room: gl.constexpr):
+    """The mask of the first `size` of `room` columns, in some rows."""
+    if size == room:
+        return there[:, None]
+    return there[:, None] & (gl.arange(0, room, gl.SliceLayout(0, spread)) < size)[None, :]
 
 
 @jit
@@ -144,100 +160,110 @@ def put(values, bars, phase, memory, plan: gl.constexpr):
 
 
 @jit
-def gather(source, steps, bars, phase, memory, tile, block, page, plan: gl.constexpr):
+def gather(
+    source, steps, bars, phase, memory, tile, block, page, size: gl.constexpr, plan: gl.constexpr
+):  # fmt: skip
     """Copy a block position by position, when its slot is free; zeros for positions without keys."""
     ready, free = bars
     mbarrier.wait(free, phase)
-    copy_rows(source, steps, memory, tile, block, page, plan)
+    copy_rows(source, steps, memory, tile, block, page, size, plan)
     async_copy.mbarrier_arrive(ready, increment_count=False)
 
 
 @jit
-def copy_rows(source, steps, memory, tile, block, page, plan: gl.constexpr):
-    """Issue the copies of the rows of a block, whose pages are known."""
-    spread: gl.constexpr = plan.line_registers(8, memory.shape[1])
+def copy_rows(source, steps, memory, tile, block, page, size: gl.constexpr, plan: gl.constexpr):
+    """Issue the copies of the rows of a block, whose pages are known; zeros behind the first `size` columns."""
+    room: gl.constexpr = memory.shape[1]
+    spread: gl.constexpr = plan.line_registers(8, room)
     page = gl.convert_layout(page, gl.SliceLayout(1, spread))
     row = block * plan.block_n + gl.arange(0, plan.block_n, gl.SliceLayout(1, spread))
     if plan.page > 0:
         row = row % plan.page
-    places = places_of(source, steps, page, row, tile, spread, memory.shape[1])
-    async_copy.async_load(memory, places, mask=(page >= 0)[:, None])
+    places = places_of(source, steps, page, row, tile, spread, room)
+    async_copy.async_load(memory, places, mask=inside(page >= 0, size, spread, room))
 
 
 # The consumer
 
 
 @jit
-def consume(buffers, out, lse, partials, slots, counters, scales, problem, scoring):
-    """The rows of all parts of the program."""
+def consume(buffers, weights, out, lse, partials, slots, counters, scales, problem, scoring):
+    """The results of all parts of the program."""
     plan: gl.constexpr = buffers.plan
     n, index = 0, 0
     tile = await_tile(buffers, index)
     while tile.end > 0:
         whole, stop = problem.whole(tile, 0)
         q = buffers.queries(index, 0)
-        o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
-        top = gl.full([plan.rows], LOWEST, gl.float32, gl.SliceLayout(1, plan.s_registers))
-        softmax = Softmax(top, gl.zeros_like(top), top, plan)
+        o = gl.zeros([plan.v_room, plan.columns], gl.float32, plan.o_registers)
+        top = gl.full([plan.columns], LOWEST, gl.float32, gl.SliceLayout(0, plan.s_registers))
+        totals = gl.zeros([plan.block_n, plan.columns], gl.float32, plan.s_registers)
         scored = scaled(scoring, scales, tile, plan)
         for i in range(tile.end - tile.first):
             block = tile.end - 1 - i
             mask = (block >= stop) | (block < whole)
-            o, softmax = visit(buffers, q, o, softmax, n, block * plan.block_n, mask, problem, tile, scored)
+            o, top, totals = visit(
+                buffers, weights, q, o, top, totals, n, block * plan.block_n, mask, problem, tile, scored
+            )  # fmt: skip
             n += 1
         if plan.narrow:
             o = o * (scales[2] if scales[1] is None else gl.load(scales[1] + tile.head))
         share = share_of(buffers.tiles.index(index % plan.q_stages))
-        if share.count == 1:
-            finish(0, buffers, out, lse, problem, scoring, index, o, softmax, scored.scale)
+        total, o = gl.sum(totals, axis=0), gl.permute(o, [1, 0])
+        if plan.v_room == plan.v_size and share.count == 1:
+            conclude(0, buffers, out, lse, problem, scoring, index, o, top * scored.scale, total, 0)
+            store_tile(0, buffers, out, problem, index)
             release(buffers, index)
         else:
             finish_part(
-                0,
-                buffers,
-                out,
-                lse,
-                partials,
-                slots,
-                counters,
-                problem,
-                scoring,
-                index,
-                share,
-                o,
-                softmax,
-                scored.scale,
+                0, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, top, total, scored.scale
             )
         index += 1
         tile = await_tile(buffers, index)
 
 
 @jit
-def visit(buffers, q, o, softmax, n, key, mask, problem, tile, scoring):
-    """Block number `n` of the program, at `key`. The block's values are not kept until the next scores are issued, as in
-    attention on many queries: what counts is that the next loads to their memory are issued early."""
+def visit(buffers, weights, q, o, top, totals, n, key, mask, problem, tile, scoring):
+    """Block number `n` of the program, at `key`. `top` are the maxima of the scores of each query, and `totals` the sums of
+    weights, of which each thread has those of its keys."""
     plan: gl.constexpr = buffers.plan
-    slot = n % plan.stages
-    arrived(buffers.k_ready.index(slot), n, plan)
-    s = warpgroup_mma_wait(0, buffers.scores(q, n))
+    slot, phase = n % plan.stages, n // plan.stages & 1
+    mbarrier.wait(buffers.k_ready.index(slot), phase)
+    if plan.gathered:
+        # wgmma reads through the async proxy. A fence of the producer would have to come when its copies are complete.
+        fence_async_shared()
+    s = gl.zeros([plan.block_n, plan.columns], gl.float32, plan.s_registers)
+    s = warpgroup_mma(buffers.k.index(slot), q.permute([1, 0]), s, use_acc=False, is_async=True)
+    s = warpgroup_mma_wait(0, s)
     mbarrier.arrive(buffers.k_free.index(slot), count=1)
     s, _ = scoring.modified(s, problem, tile, 0, key)
     if mask:
-        s = problem.masked(s, tile, tile.query, key)
-    softmax, weights = weighed(softmax, s, gl.maximum(softmax.top, gl.max(s, axis=1)), scoring.scale)
-    p, o = softmax.as_operand(weights), softmax.scaled(o)
-    arrived(buffers.v_ready.index(slot), n, plan)
-    o = warpgroup_mma_wait(0, buffers.weighted(p, o, n))
+        s = masked(s, problem, tile, key, plan)
+    before, factor = top, scoring.scale
+    top = gl.maximum(before, gl.max(s, axis=0))
+    p = gl.exp2(s * factor - (top * factor)[None, :])
+    old = gl.exp2((before - top) * factor)
+    weights.permute([1, 0]).store(p.to(plan.dtype))
+    totals = totals * old[None, :] + p
+    o = o * gl.convert_layout(old, gl.SliceLayout(0, plan.o_registers))[None, :]
+    mbarrier.wait(buffers.v_ready.index(slot), phase)
+    fence_async_shared()
+    o = warpgroup_mma(buffers.v.index(slot).permute([1, 0]), weights.permute([1, 0]), o, is_async=True)
+    o = warpgroup_mma_wait(0, o)
     mbarrier.arrive(buffers.v_free.index(slot), count=1)
-    return o, softmax
+    return o, top, totals
 
 
 @jit
-def weighed(softmax, s, top, factor):
-    """The softmax with new maxima, and the weights of scores."""
-    weights = gl.exp2(s * factor - (top * factor)[:, None])
-    old = gl.exp2((softmax.top - top) * factor)
-    return Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, softmax.plan), weights
+def masked(s, problem, tile, key, plan: gl.constexpr):
+    """Scores of keys from `key` on; -inf where a query does not see a key."""
+    at = key + gl.arange(0, plan.block_n, gl.SliceLayout(1, plan.s_registers))
+    query = gl.arange(0, plan.columns, gl.SliceLayout(0, plan.s_registers)) % plan.length
+    position = query + (tile.keys - tile.queries)
+    seen = at[:, None] < gl.minimum(position + 1, tile.keys)[None, :]
+    if plan.parts.left:
+        seen = seen & (at[:, None] >= (position - problem.left)[None, :])
+    return gl.where(seen, s, -float("inf"))
 
 
 @jit
@@ -252,47 +278,26 @@ def scaled(scoring, scales, tile, plan: gl.constexpr):
 
 
 @jit
-def arrived(bar, n, plan: gl.constexpr):
-    """Of copies by threads, make block number `n` of the program visible to the tensor cores: wgmma reads through the async
-    proxy. A fence of the producer would have to come when its copies are complete."""
-    if plan.gathered:
-        mbarrier.wait(bar, n // plan.stages & 1)
-        fence_async_shared()
-
-
-@jit
 def finish_part(
-    which: gl.constexpr,
-    buffers,
-    out,
-    lse,
-    partials,
-    slots,
-    counters,
-    problem,
-    scoring,
-    index,
-    share,
-    o,
-    softmax,
-    factor,
-):
-    """Store the result of a part and the logarithm of its sum; the program that is the last to do so combines all parts."""
+    which: gl.constexpr, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, top, total, factor
+):  # fmt: skip
+    """Store the result of a part, [queries, columns], and the logarithm of its sum; the program that is the last to do so
+    combines all parts."""
     plan: gl.constexpr = buffers.plan
     size: gl.constexpr = plan.used * plan.v_size
-    nothing = softmax.total == 0.0
-    scale = gl.where(nothing, 0.0, 1.0 / softmax.total)
-    o = Softmax(softmax.top, softmax.total, scale, plan).scaled(o)
+    nothing = total == 0.0
+    o = o * gl.convert_layout(gl.where(nothing, 0.0, 1.0 / total), gl.SliceLayout(1, o.layout))[:, None]
     # A member of a team, and each of its consumers that have different columns, has its own.
     lane = gl.program_id(0) % gl.cdiv(problem.members, plan.tile_heads) * plan.shares + which % plan.shares
     partials += gl.cast(lane, gl.int64) * slots * (size + plan.used)
     sums = partials + gl.cast(slots, gl.int64) * size
     slot = share.slot(share.index)
-    row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.o_registers))[:, None]
-    column = gl.arange(0, plan.v_size, gl.SliceLayout(0, plan.o_registers))[None, :]
-    gl.store(partials + gl.cast(slot, gl.int64) * size + (row * plan.v_size + column), o, mask=row < plan.used)
-    row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))
-    found = gl.where(nothing, -float("inf"), softmax.top * factor + gl.log2(softmax.total))
+    row = gl.arange(0, o.shape[0], gl.SliceLayout(1, o.layout))
+    column = gl.arange(0, o.shape[1], gl.SliceLayout(0, o.layout))[None, :]
+    there = inside(row < plan.used, plan.v_size, o.layout, o.shape[1])
+    gl.store(partials + gl.cast(slot, gl.int64) * size + (row[:, None] * plan.v_size + column), o, mask=there)
+    row = gl.arange(0, o.shape[0], top.layout)
+    found = gl.where(nothing, -float("inf"), top * factor + gl.log2(total))
     gl.store(sums + slot * plan.used + row, found, mask=row < plan.used)
     counter = counters + share.unit * plan.shares + which % plan.shares
     # Releases this part, and acquires those that have been finished before.
@@ -307,14 +312,9 @@ def combine(which: gl.constexpr, buffers, out, lse, partials, sums, problem, sco
     """Store the result of all parts of a tile, each weighted by its sum."""
     plan: gl.constexpr = buffers.plan
     layout: gl.constexpr = plan.line_registers(4, plan.wide)
-    tile = published(buffers.tiles.index(index % plan.q_stages))
     row = gl.arange(0, plan.used, gl.SliceLayout(1, layout))
-    member, query = tile.member + row // plan.length, tile.query + row % plan.length
-    head = tile.head * problem.members + gl.minimum(member, problem.members - 1)
-    # The queries are not needed any more. Rows behind those that are used lie outside of the result.
-    memory = buffers.results(index, which)
     for column in gl.static_range(0, plan.v_size, plan.wide):
-        inside = row[:, None] * plan.v_size + (column + gl.arange(0, plan.wide, gl.SliceLayout(0, layout)))[None, :]
+        at = row[:, None] * plan.v_size + (column + gl.arange(0, plan.wide, gl.SliceLayout(0, layout)))[None, :]
         top = gl.full([plan.used], LOWEST, gl.float32, gl.SliceLayout(1, layout))
         total = gl.zeros([plan.used], gl.float32, gl.SliceLayout(1, layout))
         o = gl.zeros([plan.used, plan.wide], gl.float32, layout)
@@ -325,8 +325,8 @@ def combine(which: gl.constexpr, buffers, out, lse, partials, sums, problem, sco
                 there = first + i < share.count
                 slot = share.slot(first + i)
                 found = (*found, gl.load(sums + slot * plan.used + row, mask=there, other=-float("inf")))
-                at = partials + gl.cast(slot, gl.int64) * (plan.used * plan.v_size) + inside
-                parts = (*parts, gl.load(at, mask=there, other=0.0))
+                places = partials + gl.cast(slot, gl.int64) * (plan.used * plan.v_size) + at
+                parts = (*parts, gl.load(places, mask=there, other=0.0))
             old = top
             for each in found:
                 top = gl.maximum(top, each)
@@ -335,31 +335,48 @@ def combine(which: gl.constexpr, buffers, out, lse, partials, sums, problem, sco
             for i in gl.static_range(plan.many):
                 weight = gl.exp2(found[i] - top)
                 o, total = o + parts[i] * weight[:, None], total + weight
-        weight = 1.0
-        if plan.parts.sinks:
-            sink = gl.load(scoring.sinks + head).to(gl.float32) * LOG2_E
-            old = top
-            top = gl.maximum(top, sink)
-            weight = gl.exp2(old - top)
-            total = total * weight + gl.exp2(sink - top)
-        nothing = total == 0.0
-        o = o * gl.where(nothing, 0.0, weight / total)[:, None]
-        memory.slice(0, plan.used).slice(column, plan.wide, dim=1).store(o.to(plan.dtype))
-        if plan.parts.lse and column == 0 and which % plan.shares == 0:
-            at = (gl.cast(tile.batch, gl.int64) * (problem.kv_heads * problem.members) + head) * problem.queries + query
-            logarithm = gl.where(nothing, -float("inf"), (top + gl.log2(total)) * LN_2)
-            gl.store(lse + at, logarithm, mask=(member < problem.members) & (query < tile.queries))
-    store_tile(which, buffers, out, memory, tile, problem)
+        conclude(which, buffers, out, lse, problem, scoring, index, o, top, total, column)
+    store_tile(which, buffers, out, problem, index)
 
 
 @jit
-def store_tile(which: gl.constexpr, buffers, out, memory, tile, problem):
+def conclude(which: gl.constexpr, buffers, out, lse, problem, scoring, index, o, top, total, column: gl.constexpr):
+    """Divide columns of a tile's results, from `column` on, by the sums of weights, which `top`, exponents of 2, are too small
+    by, and put them where the queries were; store the logarithms of the sums."""
+    plan: gl.constexpr = buffers.plan
+    layout: gl.constexpr = gl.SliceLayout(1, o.layout)
+    top, total = gl.convert_layout(top, layout), gl.convert_layout(total, layout)
+    tile = published(buffers.tiles.index(index % plan.q_stages))
+    row = gl.arange(0, o.shape[0], layout)
+    member, query = tile.member + row // plan.length, tile.query + row % plan.length
+    head = tile.head * problem.members + gl.minimum(member, problem.members - 1)
+    weight = 1.0
+    if plan.parts.sinks:
+        sink = gl.load(scoring.sinks + head).to(gl.float32) * LOG2_E
+        old = top
+        top = gl.maximum(top, sink)
+        weight = gl.exp2(old - top)
+        total = total * weight + gl.exp2(sink - top)
+    nothing = total == 0.0
+    o = o * gl.where(nothing, 0.0, weight / total)[:, None]
+    # The queries are not needed any more. Rows behind those of `o` lie outside of the result.
+    memory = buffers.results(index, which).slice(0, o.shape[0]).slice(column, o.shape[1], dim=1)
+    memory.store(o.to(plan.dtype))
+    if plan.parts.lse and column == 0 and which % plan.shares == 0:
+        at = (gl.cast(tile.batch, gl.int64) * (problem.kv_heads * problem.members) + head) * problem.queries + query
+        logarithm = gl.where(nothing, -float("inf"), (top + gl.log2(total)) * LN_2)
+        gl.store(lse + at, logarithm, mask=(member < problem.members) & (query < tile.queries))
+
+
+@jit
+def store_tile(which: gl.constexpr, buffers, out, problem, index):
     """Store a consumer's columns of a tile's results from shared memory."""
     plan: gl.constexpr = buffers.plan
     fence_async_shared()
+    tile = published(buffers.tiles.index(index % plan.q_stages))
     batch, head, member, query, _ = place(tile, tile.member, tile.query, problem, plan)
     at = [batch, head, member, query, which % plan.shares * plan.v_size]
-    tma.async_store(out, at, memory.reshape(plan.o_box))
+    tma.async_store(out, at, buffers.results(index, which).reshape(plan.o_box))
     tma.store_wait(0)
 
 
@@ -395,10 +412,11 @@ def decode(
     cache = Cache(lengths, table, width, pages, plan)
     # The places of partial results of each member of a team.
     slots = 2 * (gl.num_programs(0) // gl.cdiv(members, plan.tile_heads))
+    weights = gl.allocate_shared_memory(plan.dtype, plan.p_block, plan.layout(plan.p_block))
     roles = [
         (
             consume,
-            (buffers, out, lse, partials, slots, counters, (k_scales, v_scales, v_scale), problem, scoring),
+            (buffers, weights, out, lse, partials, slots, counters, (k_scales, v_scales, v_scale), problem, scoring),
         ),
         (produce, (buffers, q, k, v, k_steps, v_steps, cache, problem)),
     ]

@@ -25,12 +25,13 @@ from weft.kernel import jit
 from weft.kernels.decode_plan import LatentPlan
 from weft.kernels.device.attend import LOWEST, Softmax, await_tile
 from weft.kernels.device.attend_parts import FIELDS, Problem
-from weft.kernels.device.attend_scores import LN_2, Scoring
+from weft.kernels.device.attend_scores import Scoring
 from weft.kernels.device.decode import (
     SIZES,
     Pointer,
     Source,
     Steps,
+    conclude,
     copy_rows,
     finish_part,
     finish_parts,
@@ -38,7 +39,6 @@ from weft.kernels.device.decode import (
     load_queries,
     pages_of,
     store_tile,
-    weighed,
 )
 from weft.kernels.device.decode_schedule import LANES, Cache, Runs, share_of, walk_of
 from weft.kernels.device.rings import barriers_of
@@ -181,7 +181,7 @@ def load_part(
         mbarrier.wait(free, phase)
         for first, size in columns:
             memory = buffers.k.index(slot).slice(first, size, dim=1)
-            copy_rows(k + first, k_steps, memory, tile, block, page, plan)
+            copy_rows(k + first, k_steps, memory, tile, block, page, size, plan)
         async_copy.mbarrier_arrive(ready, increment_count=False)
     else:
         mbarrier.wait(free, phase)
@@ -248,13 +248,15 @@ def consume_latent(which: gl.constexpr, buffers, out, lse, partials, slots, coun
         buffers.totals.index(which).store(softmax.total)
         named_barrier.sync(SUMMED, 8)
         total = softmax.total + buffers.totals.index(1 - which).load(softmax.total.layout)
-        softmax = Softmax(softmax.top, total, softmax.old, plan)
         share = share_of(buffers.tiles.index(index % plan.q_stages))
         if share.count == 1:
-            finish_latent(which, buffers, out, lse, problem, scoring, index, tile, o, softmax)
+            # Both consumers have read the queries.
+            conclude(which, buffers, out, lse, problem, scoring, index, o, softmax.top * scoring.scale, total, 0)
+            store_tile(which, buffers, out, problem, index)
+            mbarrier.arrive(buffers.q_free.index(index % plan.q_stages), count=1)
         else:
             finish_part(
-                which, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax,
+                which, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax.top, total,
                 scoring.scale,
             )  # fmt: skip
         index += 1
@@ -335,6 +337,14 @@ def second(buffers, s, o, softmax, pair, behind, factor):
 
 
 @jit
+def weighed(softmax, s, top, factor):
+    """The softmax with new maxima, and the weights of scores."""
+    weights = gl.exp2(s * factor - (top * factor)[:, None])
+    old = gl.exp2((softmax.top - top) * factor)
+    return Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, softmax.plan), weights
+
+
+@jit
 def await_other(buffers, slot, pair):
     """Wait for the part of the other consumer's block that has this one's values."""
     plan: gl.constexpr = buffers.plan
@@ -366,25 +376,6 @@ def clear_latent(values, count, plan: gl.constexpr):
                 row = first + gl.arange(0, step, gl.SliceLayout(1, layout))
                 part.store(gl.where((row < count)[:, None], part.load(layout), 0.0))
         fence_async_shared()
-
-
-@jit
-def finish_latent(which: gl.constexpr, buffers, out, lse, problem, scoring, index, tile, o, softmax):
-    """Divide a consumer's columns by the sums of weights, and store them; the first one stores the logarithms of the sums."""
-    plan: gl.constexpr = buffers.plan
-    nothing = softmax.total == 0.0
-    o = Softmax(softmax.top, softmax.total, gl.where(nothing, 0.0, 1.0 / softmax.total), plan).scaled(o)
-    # Both consumers have read the queries.
-    memory = buffers.results(index, which)
-    memory.store(o.to(plan.dtype))
-    if plan.parts.lse and which == 0:
-        row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))
-        member, query = tile.member + row // plan.length, row % plan.length
-        head = (gl.cast(tile.batch, gl.int64) * problem.kv_heads + tile.head) * problem.members + member
-        found = gl.where(nothing, -float("inf"), (softmax.top * scoring.scale + gl.log2(softmax.total)) * LN_2)
-        gl.store(lse + head * problem.queries + query, found, mask=(member < problem.members) & (query < tile.queries))
-    store_tile(which, buffers, out, memory, tile, problem)
-    mbarrier.arrive(buffers.q_free.index(index % plan.q_stages), count=1)
 
 
 UNKNOWN = [name for name in SIZES if name not in ("v_steps", "left", "v_scale", "inner")]
