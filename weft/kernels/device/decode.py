@@ -216,7 +216,21 @@ def consume(buffers, weights, out, lse, partials, slots, counters, scales, probl
             release(buffers, index)
         else:
             finish_part(
-                0, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, top, total, scored.scale
+                0,
+                buffers,
+                out,
+                lse,
+                partials,
+                slots,
+                counters,
+                problem,
+                scoring,
+                index,
+                share,
+                o,
+                top,
+                total,
+                scored.scale,
             )
         index += 1
         tile = await_tile(buffers, index)
