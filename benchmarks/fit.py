@@ -42,7 +42,10 @@ FITTED = (
     "copied",
     "sent",
     "meeting",
+    "lines",
+    "sectors",
     "unaligned",
+    "narrow",
 )
 """The rates that are fitted."""
 START = 4000.0

@@ -243,7 +243,13 @@ def means(lines: Sequence[Line], least: float) -> list[Line]:
 def described(config: Any) -> str:
     """A short text for a configuration of the library."""
     tile = f"{config.variant} {config.block_m}x{config.block_n}x{config.block_k}x{config.stages}"
-    extras = [f"{config.order} {config.group}", f"{config.splits} splits", "swapped", "clusters of 2", "packed"]
+    extras = [
+        f"{config.order} {config.group}",
+        f"{config.splits} splits",
+        "swapped",
+        f"clusters of {config.cluster}",
+        "packed",
+    ]
     extras.append(f"shared by {config.shares}")
     used = (config.group > 0, config.splits > 1, config.swap, config.cluster > 1, config.pack, config.shares > 1)
     return ", ".join([tile, *(extra for extra, wanted in zip(extras, used, strict=True) if wanted)])

@@ -20,9 +20,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "copies", "bases", "elementwise", "reductions", "clusters", "rows", "scan", "topk", "matmul", "tiles", "batched",
-    "epilogues", "schedules", "overlap", "attention", "decode", "threads", "launch", "operators", "dependent", "policies",
-    "ragged", "compile", "front", "sim", "blackwell",
+    "copies", "bases", "elementwise", "reductions", "clusters", "rows", "scan", "topk", "matmul", "tiles", "skinny",
+    "batched", "epilogues", "schedules", "overlap", "attention", "decode", "threads", "launch", "operators", "dependent",
+    "policies", "ragged", "compile", "front", "sim", "blackwell",
 )  # fmt: skip
 EXTRA = ("sweep", "shapes")
 NO_GPU = "left out, it needs a GPU and PyTorch with CUDA"

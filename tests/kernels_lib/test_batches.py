@@ -300,7 +300,34 @@ def test_mistakes():
     refused("kernels-array", a[0, 0, 0], good)
     message = refused("kernels-batch-written", a, good, row_squares=np.ones(8, np.float32))
     assert message.startswith("row_squares has an element for each row, and all products of the batch [2, 3]")
-    refused("kernels-array", a, (good, good), gated=True)
+    message = refused("kernels-gated", a, (good, b[:1]), gated=True)
+    assert "float16 [3, 16, 8] with strides [128, 8, 1] and float16 [1, 16, 8]" in message
+
+
+@pytest.mark.parametrize(
+    ("axes", "others", "config"),
+    [
+        ((3,), (3,), {"block_m": 128, "block_n": 64, "block_k": 32, "stages": 3}),
+        ((2, 2), (2,), None),
+        ((3,), (1,), {"variant": "pipelined", "block_m": 128, "block_n": 32, "block_k": 32, "stages": 3}),
+        ((2,), (2,), {"block_m": 128, "block_n": 32, "block_k": 32, "stages": 3, "splits": 2}),
+    ],
+)
+@pytest.mark.parametrize("odd", [False, True])
+def test_gated(device, rng, axes, others, config, odd):
+    """One matrix with both halves side by side; without descriptors too."""
+    columns = 24 - odd
+    a, b = (
+        made(device, rng, "float16", shape)
+        for shape in ((*axes, 40, 72 - odd), (*others, 72 - odd, 2 * columns))
+    )  # fmt: skip
+    if odd and config is not None and "variant" in config:
+        config = {**config, "pack": True}
+    out = device.array(np.full((*np.broadcast_shapes(axes, others), 40, columns), POISON, np.float16))
+    matmul(a.array, b.array, out, activation="silu", gated=True, config=config)
+    product = a.values.astype(np.float64) @ b.values.astype(np.float64)
+    gate, up = product[..., :columns], product[..., columns:]
+    np.testing.assert_allclose(device.numpy(out), gate / (1 + np.exp(-gate)) * up, rtol=1e-2, atol=2e-2)
 
 
 def test_a_batch_that_tma_cannot_step_through_says_so():

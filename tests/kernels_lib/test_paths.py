@@ -68,7 +68,7 @@ def test_what_takes_which_path(rng, dtype, order, lies, path):
 
 
 def test_what_tma_reads_slowly():
-    for columns, pointer, slow in ((64, 0, False), (80, 0, False), (72, 0, True), (64, 16, True)):
+    for columns, pointer, slow in ((64, 0, 0), (80, 0, 1), (72, 0, 2), (64, 16, 2), (64, 96, 1)):
         a = Matrix("float16", (64, columns), (columns, 1), pointer, -1)
         assert read_slowly(a) == slow
         assert form_of(a).path == "descriptor"

@@ -8,7 +8,7 @@ ARRAY = row(
     "kernels-array",
     LaunchError,
     "a matrix is needed, but {name} is {got}",
-    "pass a PyTorch, NumPy or CuPy array of two dimensions; matmul takes batches, [.., rows, columns], without gated",
+    "pass a PyTorch, NumPy or CuPy array of two dimensions; matmul takes batches, [.., rows, columns]",
 )
 TOPK_ARRAY = row(
     "kernels-topk-array",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors import kernels as errors
@@ -42,11 +42,12 @@ class Batch:
         return replace(self, left=left, out=out[0] if out else None)
 
 
-def batch_of(a: Any, b: Any, out: Any) -> Batch:
-    """The batch of arrays a [.., M, K], b [.., K, N] and out [.., M, N].
+def batch_of(a: Any, b: Any, out: Any, gated: bool = False) -> Batch:
+    """The batch of arrays a [.., M, K], b [.., K, N] and out [.., M, N]; of a gated product b is a pair of arrays.
 
-    Raises LaunchError: kernels-array, kernels-batch, kernels-out-shape, kernels-out-repeats."""
-    (left, left_axes), (right, right_axes) = stack("a", a), stack("b", b)
+    Raises LaunchError: kernels-array, kernels-batch, kernels-gated, kernels-out-shape, kernels-out-repeats."""
+    left, left_axes = stack("a", a)
+    right, right_axes = joined(*b) if gated else stack("b", b)
     target, out_axes = (None, ()) if out is None else stack("out", out)
     spans = [
         span_of(
@@ -69,8 +70,24 @@ def batch_of(a: Any, b: Any, out: Any) -> Batch:
     return Batch(left, right, target, shape, tuple(spans), len(merged) > 1)
 
 
+def joined(one: Any, other: Any) -> tuple[Matrix, Axes]:
+    """What both operands b of a gated product are alike in, with the alignment of both. Raises LaunchError (kernels-gated)."""
+    (first, axes), (second, others) = stack("b", one), stack("b", other)
+    if (first.dtype, first.shape, first.strides, axes) != (second.dtype, second.shape, second.strides, others):
+        forms = (
+            (x.dtype, [*(n for n, _ in outer), *x.shape], [*(n for _, n in outer), *x.strides])
+            for x, outer in ((first, axes), (second, others))
+        )
+        raise fail(
+            errors.GATED, got=" and ".join(f"{dtype} {shape} with strides {steps}" for dtype, shape, steps in forms)
+        )
+    return replace(first, pointer=first.pointer | second.pointer), axes
+
+
 def part_of(value: Any, index: int, axes: int) -> Any:
-    """Of an array with up to `axes` batch axes, what the first of them has at an index."""
+    """Of an array with up to `axes` batch axes, or of each of two, what the first of them has at an index."""
+    if isinstance(value, tuple):
+        return tuple(part_of(each, index, axes) for each in cast("tuple[Any, ...]", value))
     if len(value.shape) < axes + 2:
         return value
     return value[index if value.shape[0] > 1 else 0]

@@ -9,6 +9,7 @@ This module does not depend on arrays or devices.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from math import sqrt
 from typing import Any, cast
 
@@ -195,8 +196,7 @@ class MatmulConfig:
             got = self.shares * self.block_m * self.columns_shared * SUM_BYTES
             return got + self.consumers * self.buffers * self.rows_of_warps * width * out_itemsize
         width = piece_width(self.block_n, out_itemsize)
-        # Of a width that is a power of two, so is the number of pieces, and no more buffers than `buffers` are needed.
-        buffers = self.buffers if _power(self.block_n) else buffers_for(self.buffers, self.pieces(width))
+        buffers = self.buffers if _power(self.block_n) else min(self.buffers, self.pieces(width))
         stored_by = 1 if self.variant in DESCRIBED else self.consumers
         return stored_by * buffers * self.rows_of_warps * width * out_itemsize
 
@@ -274,6 +274,7 @@ class MatmulConfig:
         ]  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def piece_width(columns: int, itemsize: int) -> int:
     """The columns of a piece: those of one swizzle span; of a tile whose width is no power of two, 128, 64 or 96 bytes, which
     divide it, or the whole width, because narrower pieces cost too many TMA stores.
@@ -287,6 +288,7 @@ def piece_width(columns: int, itemsize: int) -> int:
     return next((n for n in (most, most // 2, most * 3 // 4) if columns % n == 0), columns)
 
 
+@lru_cache(maxsize=1024)
 def slices_of(columns: int, shares: int) -> tuple[int, int, int]:
     """How `shares` CTAs divide the columns of a tile: the columns of a slice, a power of two; the CTAs that have slices; and
     the most slices of one of them.
@@ -299,12 +301,6 @@ def slices_of(columns: int, shares: int) -> tuple[int, int, int]:
     width = (even or widths)[0]
     receivers = min(shares, columns // width)
     return width, receivers, -(-columns // (width * receivers))
-
-
-def buffers_for(asked: int, pieces: int) -> int:
-    """The number of epilogue buffers: at least as many as asked for, where there are as many pieces, and a divisor of their
-    number. Every tile starts with the first buffer, which would otherwise not be the least recently used one."""
-    return next(n for n in range(min(asked, pieces), pieces + 1) if pieces % n == 0)
 
 
 def most_accumulators(fast: bool) -> int:

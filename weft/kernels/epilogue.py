@@ -23,7 +23,7 @@ from weft.kernels.config import WIDTHS, MatmulConfig
 from weft.kernels.device.activations import ACTIVATIONS, BRIEF
 from weft.kernels.epilogue_plan import GROUP, PLAIN, WRITTEN, Epilogue, Extra
 from weft.kernels.machines import place_of
-from weft.kernels.operands import GRANULE, Matrix, matrix
+from weft.kernels.operands import GRANULE, Matrix, matrix, stack
 from weft.plain import as_number
 from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE
@@ -86,7 +86,7 @@ def _items(extras: Any) -> tuple[Any, ...]:
 
 
 def _key_of(value: Any) -> Any:
-    kind: type = type(value)
+    kind = cast("Any", type(value))
     if kind in _THEMSELVES:
         return value
     if kind is int:
@@ -383,18 +383,10 @@ def halves_of(b: Any) -> tuple[Any, Any]:
         if len(pair) != 2:
             raise fail(errors.GATED, got=f"{len(pair)} arrays")
         return pair[0], pair[1]
-    columns = matrix("b", b).shape[1]
+    columns = stack("b", b)[0].shape[1]
     if columns % 2:
         raise fail(errors.GATED, got=f"an array of {columns} columns")
-    return b[:, : columns // 2], b[:, columns // 2 :]
-
-
-def joined(first: Matrix, second: Matrix) -> Matrix:
-    """What both halves are alike in, with the alignment of both. Raises LaunchError (kernels-gated)."""
-    if (first.dtype, first.shape, first.strides) != (second.dtype, second.shape, second.strides):
-        shown = " and ".join(f"{x.dtype} {list(x.shape)} with strides {list(x.strides)}" for x in (first, second))
-        raise fail(errors.GATED, got=shown)
-    return Matrix(first.dtype, first.shape, first.strides, first.pointer | second.pointer, first.device)
+    return b[..., : columns // 2], b[..., columns // 2 :]
 
 
 def rules(config: MatmulConfig, ending: Ending) -> list[tuple[str, bool, str]]:

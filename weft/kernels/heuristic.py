@@ -35,16 +35,17 @@ from weft.kernels.config import (
 )  # fmt: skip
 from weft.kernels.explanation import Explanation, Modelled
 from weft.kernels.machines import HOPPER, Machine
-from weft.kernels.model import PARTIAL_BYTES, Number, Problem, Traits, cycles, cycles_of, tiles_of
+from weft.kernels.model import Number, Problem, Traits, cycles, cycles_of, tiles_of
 from weft.kernels.tuned import tuned
 
 MOST_SPLITS = 32
-MOST_STAGES = 16
+LEAST_STAGES, MOST_STAGES = 3, 16
 OTHER_WIDTHS = [n for n in range(48, MOST_WIDTH + 1, WIDTH_STEP) if n not in WIDTHS]
 """Widths of tiles that are no powers of two."""
 SPLIT_WIDTHS = (*WIDTHS, 192, 160, 96, 48)
 """Widths of tiles of split-K."""
-MOST_ACROSS = 64
+_SPLIT = np.isin(np.arange(MOST_WIDTH + 1), SPLIT_WIDTHS)
+MOST_ACROSS = 512
 """Maximum columns of tiles for which these are tried."""
 FEW_WAVES = 8
 """Waves of tiles of 128 x 128 above which both roles of the operands are equally good."""
@@ -146,7 +147,7 @@ def _table(problem: Problem, swap: bool) -> Table:
     """The candidates in one orientation: for each tile shape and number of splits, the stages that fit at one resident program
     per multiprocessor, and at two."""
     seen = problem.transposed if swap else problem
-    slow = seen.described and (seen.slow_a or seen.slow_b)
+    slow = seen.described and max(seen.slow_a, seen.slow_b) > 0
     shapes = _shapes(seen.machine, seen.itemsize, seen.out_itemsize, seen.described, slow, seen.fast)
     blocks = -(-seen.k // (PIECE_BYTES // seen.itemsize))
     wanted, parts = (np.array(numbers) for numbers in _splits(blocks))
@@ -154,7 +155,7 @@ def _table(problem: Problem, swap: bool) -> Table:
     allowed[_widths(seen)] = True
     tiles, shares = tiles_of(seen, shapes.traits), shapes.traits.shares
     # Splits fill the device anyway, so that few widths suffice for them.
-    split = (shares == 1) & np.isin(shapes.traits.block_n, SPLIT_WIDTHS)
+    split = (shares == 1) & _SPLIT[shapes.traits.block_n]
     most = np.where(split, np.minimum(MOST_SPLITS, 2 * seen.programs // tiles), 0)
     # CTAs share tiles where each has some of K, and all of them run at a time.
     useful: Number = (shares == 1) | ((shares * LEAST_BLOCKS <= blocks) & (tiles <= 2 * seen.programs))
@@ -166,8 +167,11 @@ def _table(problem: Problem, swap: bool) -> Table:
     shape, split = np.nonzero(each)
     splits: Number = parts[split]
     # More stages than blocks along K would never be used.
+    fitting = shapes.stages[(splits > 1).astype(np.int8), :, shape].T
+    enough = fitting[0] >= LEAST_STAGES
+    shape, splits, fitting = shape[enough], splits[enough], fitting[:, enough]
     useful = np.maximum(-(-blocks // (splits * shares[shape])), LEAST_BLOCKS)
-    alone, shared = np.minimum(shapes.stages[(splits > 1).astype(np.int8), :, shape].T, useful)
+    alone, shared = np.minimum(fitting, useful)
     twice = (shapes.traits.halves[shape] < 2) & (shared != alone) & (shared > 2)
     number, program = np.nonzero(np.stack([np.ones_like(twice), twice], axis=1))
     return Table(seen, swap, shapes, shape[number], splits[number], np.where(program, shared[number], alone[number]))
@@ -186,17 +190,19 @@ class Shapes:
 @lru_cache(maxsize=64)
 def _shapes(machine: Machine, itemsize: int, out_itemsize: int, described: bool, slow: bool, fast: bool) -> Shapes:
     """All tile shapes of a kind of problem, of every width."""
-    every = (MatmulConfig(**tile, block_k=PIECE_BYTES // itemsize) for tile in _tiles(machine, described, slow))
-    configs = tuple(
-        config
-        for config in (replace(config, stages=2) for config in every)
-        if _holds(config, fast) and config.shared_bytes(itemsize, max(out_itemsize, PARTIAL_BYTES)) <= SHARED_BYTES
+    every = (
+        MatmulConfig(**tile, block_k=PIECE_BYTES // itemsize, stages=2) for tile in _tiles(machine, described, slow)
     )
-    traits = Traits.stacked([Traits.of(config, itemsize, out_itemsize) for config in configs])
+    held = [config for config in every if _holds(config, fast)]
+    traits = Traits.stacked([Traits.of(config, itemsize, out_itemsize) for config in held])
+    stored = np.maximum(traits.epilogue_bytes, traits.partial_bytes)
+    fitting = np.flatnonzero(2 * traits.stage_bytes <= room_for_stages(stored, 1))
+    traits = traits.picked(fitting, traits.splits[fitting], traits.stages[fitting])
     rooms = np.array([
         [room_for_stages(stored, programs) for programs in (1, 2)] for stored in (traits.epilogue_bytes, traits.partial_bytes)
     ])  # fmt: skip
-    return Shapes(configs, traits, np.clip(rooms // traits.stage_bytes, 2, MOST_STAGES))
+    stages = np.clip(rooms // traits.stage_bytes, 2, MOST_STAGES)
+    return Shapes(tuple(held[number] for number in fitting), traits, stages)
 
 
 def _holds(config: MatmulConfig, fast: bool) -> bool:
@@ -236,7 +242,9 @@ def _widths(problem: Problem) -> list[int]:
     if problem.machine is HOPPER:
         for n in OTHER_WIDTHS:
             across = -(-problem.n // n)
-            narrowest = -(-problem.n // across) > n - WIDTH_STEP
+            # The next narrower one with a swizzle span as wide.
+            step = max(n & -n, WIDTH_STEP) if problem.b_rows else WIDTH_STEP
+            narrowest = -(-problem.n // across) > n - step
             odd, wide = n % (2 * WIDTH_STEP) > 0, n > WIDTHS[0]
             narrow = (odd or wide) if problem.b_rows else odd and wide and problem.itemsize == 1
             if narrowest and across <= MOST_ACROSS and not narrow:
@@ -256,7 +264,9 @@ def _described(widths: list[int]) -> Iterator[dict[str, Any]]:
             yield {"variant": "cooperative", "block_m": 256, "block_n": n}
             yield {"variant": "cooperative", "block_m": 128, "block_n": n, "consumers": 1}
         if 96 <= n <= 192:
-            yield {"variant": "cooperative", "block_m": 192, "block_n": n, "consumers": 3}
+            # One buffer makes room for a fourth stage.
+            buffers = 2 if n < 192 else 1
+            yield {"variant": "cooperative", "block_m": 192, "block_n": n, "consumers": 3, "buffers": buffers}
         yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
 
 

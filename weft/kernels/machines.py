@@ -24,8 +24,9 @@ from weft.targets import Target
 class Rates:
     """Rates of the cost model, per cycle of a multiprocessor, and latencies in cycles.
 
-    `products`: fp16 multiply-adds. `memory`: bytes from DRAM with all multiprocessors loading. `cache`: bytes from L2;
-    `unaligned`: of rows that TMA reads slowly.
+    `products`: fp16 multiply-adds. `memory`: bytes from DRAM with all multiprocessors loading, `alone`: with few. `cache`:
+    bytes from L2, `lines`: of rows that begin at its lines, `sectors`: at sectors of these, `unaligned`: of others. `narrow`:
+    how much longer rows of b take, relative, where the swizzle span, and so a TMA request, is half a line.
     `shared`: bytes of shared memory read by tensor cores. `latency`: from issuing a TMA load to its arrival; the bytes in
     flight during it bound the load rate. `tile`: fixed cost of a tile that nothing overlaps (fill of the pipeline, drain of
     the last stores). `stored`: elements of a tile that the epilogue stores. `launch`: cost of an additional kernel (split-K
@@ -38,15 +39,19 @@ class Rates:
     memory: float
     cache: float
     shared: float = 128.0
-    latency: int = 1100
-    tile: int = 1100
-    stored: int = 16
-    launch: int = 5100
+    latency: int = 870
+    tile: int = 100
+    stored: int = 19
+    launch: int = 4250
     copied: float = 0.17
     uneven: float = 0.0
-    sent: float = 24.0
-    meeting: int = 3500
-    unaligned: float = 22.0
+    sent: float = 21.0
+    meeting: int = 1040
+    lines: float = 140.0
+    sectors: float = 49.0
+    unaligned: float = 27.0
+    narrow: float = 0.72
+    alone: float = 54.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ def programs_at_a_time(ctas: Any, multiprocessors: int) -> Any:
     return np.maximum(1, multiprocessors // ctas * _GROUPED[ctas] // 100)
 
 
-HOPPER = Machine("wgmma", HOPPER_VARIANTS, "cooperative", 64, TRANSPOSABLE, True, 132, Rates(1840, 14.5, 57.0))
+HOPPER = Machine("wgmma", HOPPER_VARIANTS, "cooperative", 64, TRANSPOSABLE, True, 132, Rates(2048, 20.0, 76.0))
 BLACKWELL = Machine(
     "tcgen05.mma", TENSOR_VARIANTS, "tcgen05", TENSOR_ROWS, (1, 2), False, 148,
     # 3300 of a peak of 4096 multiply-adds: the share that large products reach on Hopper.

@@ -14,12 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.kernels.config import BARRIER_BYTES, PROGRAM_BYTES, PROGRAMS_BYTES, MatmulConfig
+from weft.kernels.config import BARRIER_BYTES, PIECE_BYTES, PROGRAM_BYTES, PROGRAMS_BYTES, MatmulConfig
 from weft.kernels.machines import HOPPER, Machine, programs_at_a_time
 from weft.runtime.arguments import HOST
 
 OUTSIDE = 2
 """What a row out of bounds takes TMA, in rows."""
+WRITTEN = 2
+"""What a byte written to DRAM takes, in bytes read."""
 BLEND = 3.0
 """How far parts that run side by side hide one another: the exponent of the norm that combines them (infinity: the maximum)."""
 PARTIAL_BYTES = 4
@@ -38,10 +40,10 @@ class Problem:
     """The inputs of the choice: sizes, element sizes of operands and output, and `described`: TMA can read both operands.
 
     `programs` is the device's number of multiprocessors. `fast`: accumulators stay in the tensor core (no promotion). `slow_a`
-    and `slow_b`: TMA reads the operand at half speed. `unit`: bytes per copy when warps copy the operands themselves.
-    `machine`: the GPU generation. `a_rows`, `b_rows`: shared memory holds the operand's blocks contiguous along its rows.
-    `device` is the GPU's ordinal, or `HOST`. `finish`: issue slots of a thread for the epilogue of an element of the output.
-    `batch` is the number of such products in a launch."""
+    and `slow_b`: how slowly L2 gives the operand to TMA (`read_slowly`). `unit`: bytes per copy when warps copy the operands
+    themselves. `machine`: the GPU generation. `a_rows`, `b_rows`: shared memory holds the operand's blocks contiguous along its
+    rows. `device` is the GPU's ordinal, or `HOST`. `finish`: issue slots of a thread for the epilogue of an element of the
+    output. `batch` is the number of such products in a launch."""
 
     m: int
     n: int
@@ -52,8 +54,8 @@ class Problem:
     described: bool
     programs: int
     fast: bool = True
-    slow_a: bool = False
-    slow_b: bool = False
+    slow_a: int = 0
+    slow_b: int = 0
     unit: int = 16
     machine: Machine = HOPPER
     a_rows: bool = False
@@ -228,13 +230,20 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     # Each CTA of a cluster loads its part of the block of b.
     sides = ((traits.block_m, seen.m), (traits.block_n // traits.cluster, seen.n))
     rows_a, rows_b = (_rows_loaded(block, extent) for block, extent in sides)
+    if seen.b_rows:
+        # A TMA request of a row of b is as long as the swizzle span.
+        part = traits.block_n // traits.cluster
+        rows_b = rows_b * (1 + rates.narrow * (np.maximum(PIECE_BYTES / (part & -part) / size, 1) - 1))
     flying: Number = np.minimum(traits.block_m, seen.m) + np.minimum(traits.columns_held, seen.n)
-    rate: Number = np.minimum(rates.cache, resident * traits.stages * flying * traits.block_k * size / rates.latency)
+    rate: Number = np.minimum(
+        rates.cache, resident * (traits.stages - 1) * flying * traits.block_k * size / rates.latency
+    )
     loads: Number = (rows_a + rows_b) * size / rate
-    if seen.described and (seen.slow_a or seen.slow_b):
-        # L2 takes long for such rows, of all multiprocessors together.
-        slow: Number = rows_a * seen.slow_a + rows_b * seen.slow_b
-        loads = np.maximum(loads, slow * size / rates.unaligned * np.minimum(tiles, seen.programs) / seen.programs)
+    if seen.described:
+        # L2 takes longer for rows that do not begin at its lines.
+        by_start = (rates.lines, rates.sectors, rates.unaligned)
+        whole: Number = rows_a / by_start[seen.slow_a] + rows_b / by_start[seen.slow_b]
+        loads = np.maximum(loads, whole * size)
     if not seen.described:
         copied = (traits.block_m + traits.columns_held) * rates.copied * size / seen.unit
         loads = _where(traits.packed, loads, np.maximum(loads, copied))
@@ -251,13 +260,22 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     shared: Number = long * traits.rows_read * size / rates.shared
     # With accumulators in tensor memory the epilogue runs beside the next tile's mainloop, and may take longer.
     shared = _where(traits.in_tensor_memory, np.maximum(shared, waves * resident * stored), shared)
+    tensor: Number = long * area * size / (2 * rates.products)
+    loads = long * loads
+    # Of two consumers in ping-pong one stores while the other multiplies, which hides what takes no longer.
+    ends, mainloops = rates.tile + stored, np.maximum(tensor, loads)
+    beyond = np.maximum(waves * resident * ends - mainloops, 0) / 2
+    ends = _where(traits.in_tensor_memory, ends, _where(traits.hidden, ends + beyond, ends * waves))
+    memory = rates.memory * seen.programs
+    written = float(seen.batch * seen.m * seen.n) * seen.out_itemsize / memory
     return Cycles(
-        tensor=long * area * size / (2 * rates.products),
+        tensor=tensor,
         shared=shared,
-        loads=long * loads,
+        loads=loads,
         # Blocks that several tiles need come from L2.
-        memory=read / np.minimum(rates.memory * seen.programs, rate * np.minimum(tiles, seen.programs)),
-        ends=(rates.tile + stored) * _where(traits.hidden, 1, waves),
+        memory=read / np.minimum(memory, np.minimum(rate, rates.alone) * np.minimum(tiles, seen.programs))
+        + WRITTEN * _where(split, 0.0, written),
+        ends=ends,
         reduction=_where(
             split,
             moved / (rates.cache * seen.programs) + finished * tiles_of(seen, traits) / seen.programs,

@@ -23,12 +23,12 @@ from weft.kernels.checks import (
     types_of_output,
 )  # fmt: skip
 from weft.kernels.config import MatmulConfig, config_of, most_accumulators
-from weft.kernels.epilogue import Ending, Given, check_config, ending_of, halves_of, joined, suits
+from weft.kernels.epilogue import Ending, Given, check_config, ending_of, halves_of, suits
 from weft.kernels.explanation import Explanation
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
 from weft.kernels.model import Problem
-from weft.kernels.operands import GRANULE, Matrix, form_of, matrix, read_slowly, why_undescribed
+from weft.kernels.operands import GRANULE, LINE, Matrix, form_of, matrix, read_slowly, why_undescribed
 from weft.kernels.product import Product
 from weft.runtime import driver
 from weft.runtime.compiled import CompiledKernel
@@ -36,6 +36,8 @@ from weft.runtime.dtypes import ITEMSIZE
 
 _EVERY = 1 << 20
 """More configurations than there are candidates."""
+_BEGINS = LINE - 1
+"""What the choice knows of an operand's address, as a mask."""
 _READY = 1024
 """The table of prepared products is cleared at this size."""
 _known: dict[tuple[Any, ...], _Ready] = {}
@@ -108,7 +110,7 @@ def matmul(
     A batch is one launch if its axes merge into one: if one step in memory each, of a, b and the output, leads from each
     product to the next (0 where a matrix is repeated). Otherwise there is a launch for each index of the outer axes. A b that
     all share is multiplied by all rows of a at once if these continue from matrix to matrix. What an epilogue reads is the same
-    for all products; it cannot be `gated`, nor write statistics or scales of rows.
+    for all products; it cannot write statistics or scales of rows.
 
     With split-K all of this comes once, after the sum of the parts, which are added in their order.
 
@@ -290,11 +292,11 @@ def _ready(
             more = given.key
             if given.gated:
                 first, up = b
-                more = (more, key_of(up), up.data_ptr() & 31)
+                more = (more, key_of(up), up.data_ptr() & _BEGINS)
         at_a, at_b = a.data_ptr(), first.data_ptr()
         key = (
-            a.dtype, a.shape, a.stride(), at_a & 31, a.get_device(),
-            first.dtype, first.shape, first.stride(), at_b & 31, first.get_device(),
+            a.dtype, a.shape, a.stride(), at_a & _BEGINS, a.get_device(),
+            first.dtype, first.shape, first.stride(), at_b & _BEGINS, first.get_device(),
             None if out is None else (out.dtype, out.shape, out.stride(), out.data_ptr() & 15, out.get_device()), more,
             out_dtype, fast, variant, config, None if a.is_cuda else driver.simulated_target().arch,
         )  # fmt: skip
@@ -357,16 +359,11 @@ def _batch(a: Any, b: Any, out: Any, given: Given | None) -> Batch:
     """The operands and the output; what each row reads in an epilogue depends on its product."""
     if given is None:
         return batch_of(a, b, out).folded()
-    if not given.gated:
-        batch = batch_of(a, b, out)
-        for name in ("out_scales", "row_squares", "row_peaks"):
-            if len(batch.shape) > 2 and getattr(given, name) is not None:
-                raise fail(errors.BATCH_WRITTEN, name=name, axes=list(batch.shape[:-2]))
-        return batch
-    left, right = matrix("a", a), joined(*(matrix("b", x) for x in b))
-    target = None if out is None else matrix("out", out)
-    spans = tuple(x.span() for x in (left, right, target) if x is not None)
-    return Batch(left, right, target, (left.shape[0], right.shape[1]), spans, apart=False)
+    batch = batch_of(a, b, out, given.gated)
+    for name in ("out_scales", "row_squares", "row_peaks"):
+        if len(batch.shape) > 2 and getattr(given, name) is not None:
+            raise fail(errors.BATCH_WRITTEN, name=name, axes=list(batch.shape[:-2]))
+    return batch
 
 
 def _chosen(problem: Problem, ending: Ending) -> MatmulConfig:

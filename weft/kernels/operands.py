@@ -21,9 +21,12 @@ from weft.runtime.dtypes import ITEMSIZE
 GRANULE = 16
 """TMA requires the address and all strides but the innermost to be multiples of this many bytes (CUDA driver API,
 `cuTensorMapEncodeTiled`)."""
+LINE = 128
+"""Bytes of a cache line of L2."""
 SECTOR = 32
-"""Bytes of an L2 sector. TMA reads rows that do not begin at a multiple of it at half its speed, because each 128-byte piece
-then lies in five sectors and two cache lines (seen on an H200; docs/reference/kernels.md, "Paths")."""
+"""Bytes of an L2 sector. With all multiprocessors loading, TMA reads rows that begin at sectors, but not at cache lines, at a
+third of its speed at lines, since each 128-byte piece then lies in two lines, and others at a fifth, as five sectors of two
+lines (fitted to some hundred products on an H200; docs/reference/kernels.md, "Paths")."""
 COPY_BYTES = (4, 16)
 """Minimum and maximum bytes of one cp.async (PTX: 4, 8 or 16)."""
 OUTPUT_BYTES = 8
@@ -187,11 +190,12 @@ def why_undescribed(operand: Matrix, transposable: tuple[int, ...] = TRANSPOSABL
     return "" if max(operand.batches, *operand.shape) <= DESCRIBED_EXTENT else f"it is longer than {DESCRIBED_EXTENT}"
 
 
-def read_slowly(operand: Matrix) -> bool:
-    """Whether TMA reads an operand [rows, K] at half speed, because its rows are not aligned to L2 sectors."""
+def read_slowly(operand: Matrix) -> int:
+    """How slowly L2 gives an operand [rows, K] to TMA: 0 if its rows begin at cache lines, 1 at sectors, 2 otherwise."""
     across = 0 if contiguous_along(operand) == "k" else 1
     stride = operand.strides[across] * operand.itemsize if operand.shape[across] > 1 else 0
-    return bool(stride % SECTOR or operand.pointer % SECTOR or operand.step * operand.itemsize % SECTOR)
+    unit = gcd(stride, operand.pointer, operand.step * operand.itemsize, LINE)
+    return 0 if unit == LINE else 1 if unit >= SECTOR else 2
 
 
 def output_form(out: Matrix) -> OutputForm:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from weft import language as gl
-from weft.kernels.config import PROMOTED, SUM_BYTES, TRANSPOSABLE, MatmulConfig, buffers_for, piece_width, slices_of
+from weft.kernels.config import PROMOTED, SUM_BYTES, TRANSPOSABLE, MatmulConfig, piece_width, slices_of
 from weft.kernels.epilogue_plan import Epilogue
 from weft.kernels.schedulers import Schedule
 from weft.language.nvidia.blackwell import TensorMemoryLayout
@@ -309,7 +309,7 @@ def make_plan(
         config.block_n,
         config.block_k,
         config.stages,
-        buffers_for(config.buffers, config.pieces(output.width) * stored // config.block_n),
+        min(config.buffers, config.pieces(output.width) * stored // config.block_n),
         config.splits,
         config.order,
         config.group,

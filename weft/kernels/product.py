@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from weft.kernel import JITFunction, Repeated
 from weft.kernels.arrays import Described, Packing, address, described_as, packed, source_of
-from weft.kernels.config import DESCRIBED, TENSOR_VARIANTS, UNIFORM, MatmulConfig, best_group
+from weft.kernels.config import DESCRIBED, TENSOR_VARIANTS, UNIFORM, MatmulConfig, best_group, piece_width
 from weft.kernels.device import split_k
 from weft.kernels.device.epilogue import RESIDUAL
 from weft.kernels.device.specialised import matmul_cooperative, matmul_ping_pong
@@ -100,7 +100,10 @@ class Product:
         residual = self.ending.residual
         if residual is None or self.splits > 1 or self.shares > 1 or self.batched or self.config.in_tensor_memory:
             return False
-        return out.described and output_form(residual) == out
+        # A load is issued into the same buffer for every tile.
+        pieces = self.config.pieces(piece_width(self.columns, self.out.itemsize)) // self.ending.halves
+        whole = pieces % min(self.config.buffers, pieces) == 0
+        return whole and out.described and output_form(residual) == out
 
     @lazy
     def residual(self) -> Described | None:

@@ -88,7 +88,7 @@ def matmul_scaled(
 def _(
     a: Tensor, b: Tensor, *_: Any, gated: bool = False, out_dtype: torch.dtype | None = None, **__: Any
 ) -> Tensor:  # fmt: skip
-    left, right = shaped("a", a, not gated), shaped("b", b, not gated)
+    left, right = shaped("a", a, batched=True), shaped("b", b, batched=True)
     check_shapes(left, right)
     axes = broadcast(a.shape[:-2], b.shape[:-2])
     default = types_of_output(left, right)[0]

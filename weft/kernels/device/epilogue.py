@@ -290,7 +290,10 @@ class Target:
                 x, before, self.given, row + down, first + right, self.M, self.N, right % GROUP == 0,
                 (right + form.width) % GROUP == 0, plan.epilogue, form.dtype,
             )  # fmt: skip
-            self.store_piece(i, x.to(form.dtype), row + down, first + right, below, part)
+            # A tile begins where the one before has ended, so that a buffer is always the least recently used one.
+            pieces: gl.constexpr = rows // form.height * across
+            number = i % plan.buffers if pieces % plan.buffers == 0 else (turn * pieces + i) % plan.buffers
+            self.store_piece(number, x.to(form.dtype), row + down, first + right, below, part)
             operands = ahead
 
     @jit
@@ -302,12 +305,12 @@ class Target:
         return fetch_all(self.given, row, column, self.M, self.N, x.layout, x.shape, epilogue)
 
     @jit
-    def store_piece(self, i: gl.constexpr, x, row, column, below, part):
-        """Store piece `i` of a tile at a row and column of the output."""
+    def store_piece(self, number, x, row, column, below, part):
+        """Store a piece of a tile at a row and column of the output, through the buffer of this number."""
         plan: gl.constexpr = self.plan
         out = self.out
         if plan.out.described:
-            buffer = self.buffers.index(i % plan.buffers)
+            buffer = self.buffers.index(number)
             place = (below + column, row) if plan.out.columns_first else (below + row, column)
             if plan.out.columns_first:
                 buffer.permute([1, 0]).store(x)

@@ -108,12 +108,24 @@ def load_tile(desc, row, k, bar, memory, side: gl.constexpr, pred=True, sender: 
 
 @jit
 def of_batch(source, batch, which: gl.constexpr, part, side: gl.constexpr, plan: gl.constexpr):
-    """The matrix that a tile's part reads: the operand itself, or of a batch its descriptor and place there, or its pointer.
+    """The matrix that a tile's part reads: the operand itself, or of a batch its descriptor and place there, or its pointer; of
+    a gated product those of both operands b.
 
     `which` is the operand's place in `batch`."""
     if not plan.batched:
         return source
     number = part // plan.splits
+    if plan.halves == 1 or which == 1:
+        return one_of_batch(source, batch, which, number, side)
+    found = ()
+    for half in gl.static_range(plan.halves):
+        found = (*found, one_of_batch(source[half], batch, which, number, side))
+    return found
+
+
+@jit
+def one_of_batch(source, batch, which: gl.constexpr, number, side: gl.constexpr):
+    """The matrix of a product of a batch, of one array."""
     if side.path == "descriptor":
         return source, number * batch[which]
     return source + gl.cast(number, gl.int64) * batch[which]

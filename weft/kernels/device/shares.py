@@ -67,7 +67,7 @@ class Shares:
         plan: gl.constexpr = self.plan
         number = column * plan.slices + turn * plan.receivers + gl.block_rank_in_cluster()
         total = self.added(turn, layout)
-        target.store(Sums(total), total.shape[0], row, number, part, 0)
+        target.store(Sums(total), total.shape[0], row, number, part, turn)
 
     @jit
     def added(self, turn: gl.constexpr, layout: gl.constexpr):
