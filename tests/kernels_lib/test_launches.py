@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,10 +12,11 @@ import weft
 from tests.runtime import fake_driver
 from tests.runtime.fake_driver import WARM, FakeTensor, float16, float32
 from weft import settings
-from weft.kernels import matmul, multiply
+from weft.kernels import MatmulConfig, matmul, multiply
 from weft.runtime import rehearsal
 
 M, N, K = 512, 256, 128
+CONFIG = MatmulConfig(block_m=128, block_n=128, block_k=64, stages=4)
 
 
 class Operand(FakeTensor):
@@ -72,7 +74,7 @@ def maps(launched):
 
 def test_each_launch_has_the_addresses_of_its_arrays(cuda):
     for number in range(WARM + 3):
-        matmul(*operands(number))
+        matmul(*operands(number), config=CONFIG)
     assert [maps(launched) for launched in cuda.launches] == [
         tuple(operand.pointer for operand in operands(number)) for number in range(WARM + 3)
     ]
@@ -84,26 +86,26 @@ def test_each_launch_has_the_addresses_of_its_arrays(cuda):
 
 def test_other_shapes_and_streams_are_other_launches(cuda):
     for _ in range(WARM + 1):
-        matmul(*operands())
-        matmul(*operands(rows=64))
-    matmul(*operands(), stream=55)
+        matmul(*operands(), config=CONFIG)
+        matmul(*operands(rows=64), config=CONFIG)
+    matmul(*operands(), config=CONFIG, stream=55)
     grids = [launched.grid for launched in cuda.launches]
     assert len({*grids[0:-1:2]}) == len({*grids[1:-1:2]}) == 1 and grids[0] != grids[1]
     assert cuda.launches[-1].stream == 55 and cuda.launches[-1].grid == grids[0]
 
 
 def test_outputs_of_its_own(cuda):
-    found = [matmul(*operands()[:2]) for _ in range(WARM + 3)]
+    found = [matmul(*operands()[:2], config=CONFIG) for _ in range(WARM + 3)]
     assert [maps(launched)[2] for launched in cuda.launches] == [out.pointer for out in found]
 
 
 def test_a_forgotten_kernel_is_compiled_again(cuda, monkeypatch):
     compiler = fake_driver.sys.modules["weft.compiler"]
     for _ in range(WARM + 1):
-        matmul(*operands())
+        matmul(*operands(), config=CONFIG)
     count = len(compiler.requests)
     _products()[0].kernel.forget()
-    matmul(*operands())
+    matmul(*operands(), config=CONFIG)
     assert len(compiler.requests) == count + 1
     assert maps(cuda.launches[-1]) == tuple(operand.pointer for operand in operands())
 
@@ -111,19 +113,19 @@ def test_a_forgotten_kernel_is_compiled_again(cuda, monkeypatch):
 def test_settings_and_rehearsals_are_seen(cuda):
     compiler = fake_driver.sys.modules["weft.compiler"]
     for _ in range(WARM + 1):
-        matmul(*operands())
+        matmul(*operands(), config=CONFIG)
     launches = len(cuda.launches)
     with settings.using(debug=True):
-        matmul(*operands())
+        matmul(*operands(), config=CONFIG)
     assert compiler.requests[-1].options.debug and len(cuda.launches) == launches + 1
     visited = []
     with rehearsal.rehearsal(visited.append):
-        matmul(*operands())
+        matmul(*operands(), config=CONFIG)
     assert len(visited) == 1 and len(cuda.launches) == launches + 1
 
 
 def test_split_k_launches_both_kernels_each_time(cuda):
-    config = multiply.MatmulConfig(block_n=128, block_k=64, stages=4, splits=2)
+    config = replace(CONFIG, splits=2)
     cuda.parameters = 0
     for _ in range(WARM + 2):
         matmul(*operands(), config=config)
@@ -133,11 +135,10 @@ def test_split_k_launches_both_kernels_each_time(cuda):
 
 
 def test_what_an_epilogue_reads_is_that_of_the_call(cuda):
-    config = multiply.MatmulConfig(block_m=128, block_n=128, block_k=64, stages=4)
     cuda.parameters = 3 * 5 + 1 + 3 + 5
     for number in range(WARM + 3):
         bias, residual = Operand((number << 28) + 0x400_0000, (N,)), Operand((number << 28) + 0x500_0000, (M, N))
-        matmul(*operands(number), scale_a=number + 0.5, bias=bias, residual=residual, config=config)
+        matmul(*operands(number), scale_a=number + 0.5, bias=bias, residual=residual, config=CONFIG)
     for number, launched in enumerate(cuda.launches):
         (scale,) = struct.unpack("<f4x", struct.pack("<Q", launched.words[15]))
         at, steps, loaded = launched.words[16], launched.words[17:19], launched.words[19]
@@ -155,7 +156,7 @@ def test_a_number_of_another_type_is_another_product(cuda):
 
 
 def test_splits_are_added_with_the_epilogue_of_the_call(cuda):
-    config = multiply.MatmulConfig(block_n=128, block_k=64, stages=4, splits=2)
+    config = replace(CONFIG, splits=2)
     cuda.parameters = 5
     for number in range(WARM + 3):
         bias = Operand((number << 28) + 0x400_0000, (N,))
