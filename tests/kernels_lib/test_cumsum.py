@@ -20,7 +20,7 @@ SMALL = host.Tile(1, 4)
 @pytest.fixture
 def small(monkeypatch):
     """Tiles of 512 elements, of which a row has several."""
-    monkeypatch.setattr(host, "TILES", (SMALL, SMALL))
+    monkeypatch.setattr(host, "TILES", (SMALL,) * 3)
 
 
 class Recorded:
@@ -76,6 +76,11 @@ def test_rows_that_end_within_a_round(small, rng, monkeypatch, tiles):
     assert kernel.report.advice == [] and not words.any()
 
 
+def test_the_choice_of_tiles():
+    sizes = [(1, 5), (1, 512), (1, 513), (7, 8192), (1, 8193), (1, 1 << 21), (1, 1 << 22), (1, 1 << 26), (100, 1 << 20)]
+    assert [host.tile_of(*size).elements for size in sizes] == [512, 512, 1024, 8192, 2048, 2048, 4096, 8192, 8192]
+
+
 SHAPES = [(1,), (31,), (511,), (512,), (513,), (4097,), (70_001,), (3, 1000), (7, 129), (1, 40), (2, 20_000), (5, 1)]
 
 
@@ -88,7 +93,7 @@ def test_shapes(device, rng, shape):
 
 @pytest.mark.parametrize("size", host.TILES, ids=str)
 def test_tiles(device, rng, monkeypatch, size):
-    monkeypatch.setattr(host, "TILES", (size, size))
+    monkeypatch.setattr(host, "TILES", (size,) * 3)
     x = integers(rng, (2, 9 * size.elements + 77))
     assert np.array_equal(device.numpy(cumsum(device.array(x))), np.cumsum(x, -1, dtype=np.int32))
 

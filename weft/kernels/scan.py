@@ -23,8 +23,8 @@ WARPS, REGISTERS = 32, 64
 """Resident warps of a multiprocessor, and registers of a thread."""
 AHEAD, BEHIND = 2, 4
 """Tiles of a program that are being copied, and tiles that wait for the sum of those before them."""
-ENOUGH = 1024
-"""With fewer tiles than this, smaller ones are taken."""
+ENOUGH = (8192, 1024)
+"""Tiles of the largest size, and of the next, with fewer of which smaller ones are taken."""
 SUMS_BYTES = 1024
 """At least the shared memory of a program besides its tiles."""
 
@@ -47,8 +47,8 @@ class Tile:
         return WARP_SIZE * self.warps
 
 
-TILES = (Tile(1, 4), Tile(1, 8), Tile(2, 8), Tile(2, 16))
-"""Tiles, the smallest first. A row of one tile waits for nothing; of longer rows tiles are of the last two sizes."""
+TILES = (Tile(2, 32), Tile(2, 16), Tile(2, 8), Tile(1, 8), Tile(1, 4))
+"""Tiles, the largest first. A row of one tile waits for nothing; tiles of longer rows are of the first three sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,11 @@ def cumsum(x: Any, axis: int = -1, out: Any = None, *, stream: Any = None) -> An
 
 def tile_of(rows: int, length: int) -> Tile:
     """The tiles of a scan."""
-    usual, largest = TILES[-2:]
-    many = rows * -(-length // largest.elements) >= ENOUGH
-    return next((tile for tile in TILES if length <= tile.elements), largest if many else usual)
+    short = [tile for tile in TILES if length <= tile.elements]
+    if short:
+        return short[-1]
+    found = (tile for tile, least in zip(TILES, ENOUGH, strict=False) if rows * -(-length // tile.elements) >= least)
+    return next(found, TILES[len(ENOUGH)])
 
 
 def _launch(x: Any, out: Any, source: Lines, target: Lines, stream: Any) -> None:

@@ -9,6 +9,15 @@ are repeatable to the bit where as many programs run.
 What a tile publishes and its answer are one 64-bit word, a mark and a value together: a relaxed access moves it as a whole,
 and nothing else needs to be ordered. The mark is made of the tile's number, so a word is not taken for an earlier one of its
 place. A program leaves its words zero for the next launch. All programs run at the same time (`launch_cooperative_grid`).
+
+Measured on an H200 (2^28 float32, of a copy's rate; CUB 0.74):
+
+- 0.93 in tiles of 32 KB of 1024 threads, 0.90 to 0.92 in tiles of 16 KB of 512, 0.76 in tiles of 8 KB; 0.93 without answers.
+- With two tiles being copied and four that wait for their answers; if two wait 0.06 less, and with four being copied 0.08.
+- Each warp reads the answer itself: if one does for all, at their barrier, 0.02 to 0.05 less.
+- Policies of L2 cost 0.00 to 0.03 (evict_first for loads, or for stores).
+- Decoupled look-back (Merrill and Garland 2016), where each program adds up what others have published, 0.88 at best: a poll
+  takes 1.5 to 2.5 us, a program needs several for a tile, and the zeros of its words take a launch of their own.
 """
 
 from __future__ import annotations
