@@ -28,7 +28,7 @@ ONE_SHOT_BYTES = 1 << 18
 SHARES = 16
 """The share of a rank in a two-shot sum is a multiple of so many elements: all shares are aligned, and kernels know it."""
 REGISTERS = 128
-"""Most registers of a thread of the one-shot sum. By itself ptxas takes 32, and waits for the elements of one rank before it
+"""Most registers of a thread of the sums. By itself ptxas takes 32, and waits for the elements of one rank before it
 loads those of the next (seen with CUDA 13.0 for sm_90a)."""
 
 
@@ -54,8 +54,9 @@ def all_reduce(x: Symmetric, *, method: Method | None = None, stream: Any = None
         ranks.one_shot[programs](x, line.size, line.line, line.block, SUMS[line.dtype], maxnreg=REGISTERS, **options)
     elif line.size:
         share = -(-line.size // (x.world_size * SHARES)) * SHARES
-        grid = min(-(-share // line.block), MOST_PROGRAMS)
-        ranks.two_shot[grid](x, line.size, share, line.line, line.block, SUMS[line.dtype], **options)
+        block = line.wide(share, x.world_size)
+        grid = min(-(-share // block), MOST_PROGRAMS)
+        ranks.two_shot[grid](x, line.size, share, line.line, block, SUMS[line.dtype], maxnreg=REGISTERS, **options)
     return x.tensor
 
 
@@ -67,8 +68,9 @@ def all_gather(x: Any, out: Symmetric, *, stream: Any = None) -> Any:
     given, made = flat("all_gather", "x", x), symmetric("all_gather", "out", out)
     check_shape("all_gather", "out", made, given.dtype, (out.world_size, *given.shape))
     if given.size:
-        grid = min(-(-given.size // given.block), MOST_PROGRAMS)
-        ranks.gather[grid](x, out, given.size, given.line, given.block, num_warps=WARPS, stream=stream)
+        block = given.wide(given.size, 1)
+        grid = min(-(-given.size // block), MOST_PROGRAMS)
+        ranks.gather[grid](x, out, given.size, given.line, block, num_warps=WARPS, stream=stream)
     return out.tensor
 
 
@@ -86,7 +88,8 @@ def reduce_scatter(x: Symmetric, out: Any = None, *, stream: Any = None) -> Any:
     made = flat("reduce_scatter", "out", out)
     check_shape("reduce_scatter", "out", made, given.dtype, part)
     if made.size:
-        grid = min(-(-made.size // made.block), MOST_PROGRAMS)
-        options: dict[str, Any] = {"num_warps": WARPS, "stream": stream}
-        ranks.scatter_sums[grid](x, out, made.size, made.line, made.block, SUMS[made.dtype], **options)
+        block = made.wide(made.size, x.world_size)
+        grid = min(-(-made.size // block), MOST_PROGRAMS)
+        options: dict[str, Any] = {"num_warps": WARPS, "maxnreg": REGISTERS, "stream": stream}
+        ranks.scatter_sums[grid](x, out, made.size, made.line, block, SUMS[made.dtype], **options)
     return out

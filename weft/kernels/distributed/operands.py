@@ -24,6 +24,8 @@ HALVES = {"float16": gl.float16, "bfloat16": gl.bfloat16}
 WARPS = 8
 ACCESS = 16
 """Bytes that a thread moves at a time."""
+MOST_ACCESSES = 4
+"""Accesses of a thread that are on their way together, of each of two ranks; fewer of more ranks, for registers."""
 MOST_PROGRAMS = 64
 """Programs of a launch that only moves and adds. All of them fit on any GPU at once, as the waits for other ranks demand."""
 
@@ -44,6 +46,12 @@ class Flat(NamedTuple):
     def each(self) -> int:
         """Elements of one access."""
         return max(ACCESS // ITEMSIZE[self.dtype], 1)
+
+    def wide(self, elements: int, ranks: int) -> int:
+        """Elements of a block for so many elements in all, of so many ranks: several accesses of each thread where there is
+        enough for all programs. 64 programs with 16 KiB each have 1 MiB on its way, as a link needs that answers in 2 us."""
+        accesses = max(min(MOST_ACCESSES, 2 * MOST_ACCESSES // ranks), 1)
+        return self.block * (accesses if elements >= self.block * accesses * MOST_PROGRAMS else 1)
 
     @property
     def line(self) -> Any:
