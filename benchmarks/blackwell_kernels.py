@@ -19,8 +19,10 @@ TARGET = "sm_100a"
 SIDE = 4096
 """Rows and columns of the matrices, which are never filled."""
 TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_buffers": 3, "num_warps": 4}
-HOPPER = {"matmul_warp_specialized", "matmul_schedules", "matmul_gelu", "matmul_int4", "attention", "all_reduce"}
-"""Examples that use `wgmma`, which only Hopper has, and that of several ranks, which a rehearsal does not run."""
+HOPPER = {
+    "matmul_warp_specialized", "matmul_schedules", "matmul_gelu", "matmul_int4", "attention", "all_reduce", "matmul_scattered",
+}  # fmt: skip
+"""Examples that use `wgmma`, which only Hopper has, and those of several ranks, which a rehearsal does not run."""
 FAMILIES: dict[str, Callable[[], Iterator[tuple[str, Callable[[], Any]]]]] = {}
 """For each example, the names and launches of its kernels."""
 

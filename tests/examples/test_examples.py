@@ -13,6 +13,7 @@ HEADS = {
     "copy_2d": ["sectors per load", "useful bytes"],
     "copy_opposite": ["conversion"],
     "all_reduce": ["meetings", "registers", "two-shot"],
+    "matmul_scattered": ["tiles multiplied while sending", "overlapped"],
     "row_sum": ["shuffles", "shared bytes"],
     "softmax": ["registers", "elements per thread"],
     "tma_copy": ["requests each way", "shared bytes"],
