@@ -25,6 +25,9 @@ PAD = 128
 CACHE_BYTES = 24 << 20
 """Of L2, for the queries, their gradients and those of results that the programs at work read and write again and again."""
 
+IN_LINE = 4
+"""Programs of a head at a time that add to its gradients of queries in one order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backward:
@@ -153,9 +156,13 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
         padded, columns = (queries // plan.block_m + sequences) * plan.block_m, keys // plan.block_n + sequences
     members = count // kv_heads
     band = max(1, CACHE_BYTES // (members * queries * (query.itemsize * (size + v_size) + 4 * plan.width)))
+    processors = multiprocessors_of(query.device, machine_of(machine))
+    if ordered:
+        # Few programs of a head at a time: each of them waits for the one before, and hands its delays on to those behind it.
+        band = max(band, processors // IN_LINE)
     banded = columns
     if plan.parts.right:
-        banded = _banded(columns, batch * kv_heads, band, multiprocessors_of(query.device, machine_of(machine)))
+        banded = _banded(columns, batch * kv_heads, band, processors)
     dq, dk, dv = (_contiguous(x) for x in (query, key, value))
     piece = Described((lines * padded * plan.width // ROWS, ROWS), (ROWS, 1), (ROWS, ROWS), plan.piece_layout)
     return Backward(

@@ -109,8 +109,8 @@ class BackwardPlan:
 
     @property
     def stages(self) -> int:
-        """Slots of queries."""
-        return STAGES
+        """Slots of queries: as many as there is room for."""
+        return STAGES + (self.width == 2 * ROWS and not self.ordered)
 
     @property
     def buffers(self) -> int:
@@ -121,6 +121,12 @@ class BackwardPlan:
     def early(self) -> bool:
         """Logarithms are loaded before the scores are waited for. At head size 64 a block has 128 queries, whose scores and
         their gradients leave no registers for that."""
+        return self.width == 2 * ROWS
+
+    @property
+    def turns(self) -> bool:
+        """Consumers take turns. At head size 64 that was slower by a tenth on an H200: exponentials take as long as MMAs, and
+        those of both consumers overlap by themselves."""
         return self.width == 2 * ROWS
 
     def layout(self, block: Any) -> Any:

@@ -9,9 +9,9 @@ the products for the gradients of values and keys, which stay in registers to th
 
 For dQ the consumers exchange dS through shared memory, and each computes 64 x 64 elements of the product and adds them to
 float32 in global memory by vectors, in the order of its registers. They exchange dS a block later, so that they need not be in
-step, and take turns: one computes weights and their gradients while the other's MMAs run. The scores of the next block are
-issued before dQ is waited for, so that the tensor core has work while it is added up. `delta` is the sum of O dO over a row;
-`prepare` computes it before, and `convert` rounds dQ after.
+step. At head size 128 they take turns: one computes weights and their gradients while the other's MMAs run. The scores of the
+next block are issued before dQ is waited for, so that the tensor core has work while it is added up. `delta` is the sum of O dO
+over a row; `prepare` computes it before, and `convert` rounds dQ after.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Memory:
     free: gl.shared_memory_descriptor
     exchanged: gl.shared_memory_descriptor
     consumed: gl.shared_memory_descriptor
-    turn: gl.shared_memory_descriptor
+    turn: gl.shared_memory_descriptor | None
     closing: gl.shared_memory_descriptor
     handed: Handed | None
     plan: gl.constexpr
@@ -161,7 +161,7 @@ class Memory:
             gl.allocate_shared_memory(gl.float32, [stages, 1, plan.block_m], plan.vector_layout),
             gl.allocate_shared_memory(plan.dtype, [2 * buffers, HALF, plan.block_m], plan.layout([HALF, plan.block_m])),
             barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(buffers, 2), barriers_of(buffers, 2),
-            barriers_of(2, 1), barriers_of(1, 2), Handed.make(plan) if plan.ordered else None, plan,
+            barriers_of(2, 1) if plan.turns else None, barriers_of(1, 2), Handed.make(plan) if plan.ordered else None, plan,
         )  # fmt: skip
 
     @jit
@@ -212,7 +212,8 @@ def consume(which: gl.constexpr, memory, total, dk, dv, share, factor, scale):
             slot = i % plan.stages
             # While the scores are waited for: a load right before its use stalls the exponentials.
             scaled = memory.statistics(memory.scaled, slot) if plan.early else None
-            mbarrier.wait(memory.turn.index(which), (i & 1) ^ (1 - which))
+            if plan.turns:
+                mbarrier.wait(memory.turn.index(which), (i & 1) ^ (1 - which))
             # Of all MMAs: ptxas does not see that those before the loop's end are complete, and serialises behind another wait.
             s = warpgroup_mma_wait(0, s)
             grad_k, grad_v, dq = tile_of(which, memory, share, i, member, query, s, scaled, grad_k, grad_v, factor)
@@ -267,7 +268,8 @@ def tile_of(which: gl.constexpr, memory, share, i, member, query, s, scaled, gra
     ds = gradient_of(p, dp, memory.statistics(memory.delta, slot), tangents, plan)
     mbarrier.wait(memory.consumed.index((i + 1) % plan.buffers), ((i + 1) // plan.buffers & 1) ^ 1)
     exchange(memory, which, i + 1, ds)
-    mbarrier.arrive(memory.turn.index(1 - which), count=1)
+    if plan.turns:
+        mbarrier.arrive(memory.turn.index(1 - which), count=1)
     grad_k = warpgroup_mma(gl.convert_layout(ds, operand), q, grad_k, is_async=True)
     grad_v = warpgroup_mma_wait(1, grad_v)
     dq = part_of_queries(memory, which, i)
