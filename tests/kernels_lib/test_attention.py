@@ -75,13 +75,13 @@ def test_groups_share_tiles(device, rng, heads, kv_heads, queries):
 
 
 def test_tiles_follow_one_another(device, rng, monkeypatch):
-    """Few programs with many tiles each, of different length; with one slot of queries and with two."""
+    """Few programs with many tiles each, of different length; with one slot of queries and with two, begun ahead or not."""
     monkeypatch.setattr(attend, "multiprocessors_of", lambda *_: 2)
     monkeypatch.setattr(attend, "CACHE_BYTES", 1 << 10)
     for config in (
         AttentionConfig(16, 1),
-        AttentionConfig(32, 2, 3, late=True),
-        AttentionConfig(16, 3, 2, rescale_first=True, turns=True),
+        AttentionConfig(32, 2, 3, late=True, ahead=True),
+        AttentionConfig(16, 3, 2, rescale_first=True, turns=True, ahead=True),
     ):
         q, k, v = (normal(rng, 1, 2, 150, 64) for _ in range(3))
         compare(device, q, k, v, causal=True, config=config)

@@ -192,7 +192,7 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
         raise no_size(size, v_size, TILES)
     config = TILES[size, v_size][parts.bounded]
     if parts.out is not None:
-        config = AttentionConfig(128, rescale_first=size > 128)
+        config = AttentionConfig(128, rescale_first=size > 128, turns=size == 128)
     if parts.sequences:
         return config, ROWS
     if parts.blocks:

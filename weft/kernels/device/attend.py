@@ -23,7 +23,7 @@ from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.attend_plan import AttentionPlan
 from weft.kernels.device.attend_narrow import exponents, faded, highest, in_order, weights_of
-from weft.kernels.device.attend_parts import FIELDS, Problem, Tile, published
+from weft.kernels.device.attend_parts import FIELDS, Problem, Tile, by_axes, published, rows_by_lane
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
@@ -60,12 +60,12 @@ class Buffers:
         numbers: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         return Buffers(
             gl.allocate_shared_memory(gl.int32, [plan.q_stages, FIELDS], numbers),
-            gl.allocate_shared_memory(gl.int32, [plan.stages, 1], numbers) if plan.parts.blocks else None,
+            gl.allocate_shared_memory(gl.int32, [plan.k_stages, 1], numbers) if plan.parts.blocks else None,
             gl.allocate_shared_memory(plan.q_dtype, [plan.q_stages * consumers, *plan.q_room], plan.q_layout),
-            gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.k_block], plan.layout(plan.k_block)),
+            gl.allocate_shared_memory(plan.dtype, [plan.k_stages, *plan.k_block], plan.layout(plan.k_block)),
             gl.allocate_shared_memory(plan.dtype, [plan.stages, *plan.v_block], plan.layout(plan.v_block)),
             barriers_of(plan.q_stages, 1), barriers_of(plan.q_stages, consumers),
-            barriers_of(plan.stages, plan.arrivals), barriers_of(plan.stages, consumers),
+            barriers_of(plan.k_stages, plan.arrivals), barriers_of(plan.k_stages, consumers),
             barriers_of(plan.stages, plan.arrivals), barriers_of(plan.stages, consumers),
             barriers_of(consumers, 1) if plan.config.turns else None,
             plan,
@@ -91,9 +91,9 @@ class Buffers:
     def scores(self, q, n):
         """Issue the scores of block number `n` of the program."""
         plan: gl.constexpr = self.plan
-        mbarrier.wait(self.k_ready.index(n % plan.stages), n // plan.stages & 1)
+        mbarrier.wait(self.k_ready.index(n % plan.k_stages), n // plan.k_stages & 1)
         zeros = gl.zeros([plan.rows, plan.block_n], gl.float32, plan.s_registers)
-        return warpgroup_mma(q, self.k.index(n % plan.stages).permute([1, 0]), zeros, use_acc=False, is_async=True)
+        return warpgroup_mma(q, self.k.index(n % plan.k_stages).permute([1, 0]), zeros, use_acc=False, is_async=True)
 
     @jit
     def weighted(self, p, o, n):
@@ -107,7 +107,7 @@ class Buffers:
     def visited(self, n):
         """The first key of block number `n` of the program, which is listed, and whether it needs the mask function."""
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-        key = gl.uniform(self.keys.index(n % self.plan.stages).load(layout).item())
+        key = gl.uniform(self.keys.index(n % self.plan.k_stages).load(layout).item())
         return key & ~1, key & 1 == 1
 
     @jit
@@ -135,31 +135,48 @@ def produce(buffers, q, k, v, problem):
     tiles = problem.heads() * problem.columns()
     n, index, number = 0, 0, gl.program_id(0)
     while number < tiles:
-        behind = problem.behind(number, tiles)
+        ticket = problem.ticket()
         tile = problem.tile(number)
         for i in range(tile.end - tile.first):
-            slot, phase, key = n % plan.stages, (n // plan.stages & 1) ^ 1, (tile.end - 1 - i) * plan.block_n
-            mbarrier.wait(buffers.k_free.index(slot), phase)
+            key = (tile.end - 1 - i) * plan.block_n
             if plan.parts.blocks:
                 key = problem.listed_key(tile, tile.end - 1 - i)
-                layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-                buffers.keys.index(slot).store(gl.full([1], key, gl.int32, layout))
-                key = key & ~1
-            at = keys_at(tile, key, plan)
-            load(k, at, buffers.k_ready.index(slot), buffers.k.index(slot))
+            load_keys(buffers, k, n, tile, key)
             if i == 0:
                 # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
                 load_queries(buffers, q, index, tile, problem)
-            mbarrier.wait(buffers.v_free.index(slot), phase)
-            if plan.float8:
-                at = [tile.batch, tile.head, 0, key]
+            if plan.parts.blocks:
+                key = key & ~1
+            slot = n % plan.stages
+            mbarrier.wait(buffers.v_free.index(slot), (n // plan.stages & 1) ^ 1)
+            at = [tile.batch, tile.head, 0, key] if plan.float8 else keys_at(tile, key, plan)
             load(v, at, buffers.v_ready.index(slot), buffers.v.index(slot))
             n += 1
         index += (tile.end > tile.first).to(gl.int32)
-        number = behind
-    wait_for_queries(buffers, index)
-    Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0).publish(buffers.tiles.index(index % plan.q_stages))
-    mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
+        number = problem.behind(number, tiles, ticket)
+    nothing = Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    if plan.ahead:
+        # Its scores are computed like those of any tile.
+        load_keys(buffers, k, n, nothing, 0)
+        load_queries(buffers, q, index, nothing, problem)
+    else:
+        wait_for_queries(buffers, index)
+        nothing.publish(buffers.tiles.index(index % plan.q_stages))
+        mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
+
+
+@jit
+def load_keys(buffers, k, n, tile, key):
+    """Issue the TMA load of the keys of block number `n` of the program, when their slot is free. Where a block mask lists
+    blocks, `key` is a block's entry, which consumers read."""
+    plan: gl.constexpr = buffers.plan
+    slot = n % plan.k_stages
+    mbarrier.wait(buffers.k_free.index(slot), (n // plan.k_stages & 1) ^ 1)
+    if plan.parts.blocks:
+        layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        buffers.keys.index(slot).store(gl.full([1], key, gl.int32, layout))
+        key = key & ~1
+    load(k, keys_at(tile, key, plan), buffers.k_ready.index(slot), buffers.k.index(slot))
 
 
 @jit
@@ -214,8 +231,8 @@ def load_queries(buffers, q, index, tile, problem):
 
 @gl.aggregate
 class Softmax:
-    """The running softmax of a consumer's rows: `top` their maxima, `total` the sums of weights, and `old` the factor of the
-    results so far."""
+    """The running softmax of a consumer's rows: `top` their maxima, `total` the sums of weights, first those of each lane, and
+    `old` the factor of the results so far."""
 
     top: gl.tensor
     total: gl.tensor
@@ -228,6 +245,12 @@ class Softmax:
         return o * gl.convert_layout(self.old, gl.SliceLayout(1, self.plan.o_registers))[:, None]
 
     @jit
+    def of_rows(self):
+        """With the sums of rows, at the end of a tile."""
+        total = gl.convert_layout(gl.sum(self.total, axis=1), gl.SliceLayout(1, self.plan.s_registers))
+        return gl.aggregate_replace(self, total=total)
+
+    @jit
     def as_operand(self, weights):
         """Weights as the left operand of an MMA."""
         if self.plan.float8:
@@ -237,17 +260,35 @@ class Softmax:
 
 
 @jit
-def begin(buffers, which: gl.constexpr, q, n, key, problem, tile, scoring):
-    """The first block of a tile, which may reach beyond the last key: its weights, the softmax, and the factor of scores in
-    exponents of 2."""
-    plan: gl.constexpr = buffers.plan
+def sums(weights, plan: gl.constexpr):
+    """The sums of each lane's weights of a block, [rows, lanes of a row]: lanes are added up at the end of a tile."""
+    return gl.sum(gl.sum(by_axes(weights, plan), axis=3), axis=1)
+
+
+@jit
+def of_lanes(x, plan: gl.constexpr):
+    """Numbers of rows for each lane, [rows, 1]."""
+    split = by_axes(gl.zeros([plan.rows, plan.block_n], gl.float32, plan.s_registers), plan)
+    return gl.convert_layout(x, rows_by_lane(split.layout))[:, None]
+
+
+@jit
+def first_scores(buffers, which: gl.constexpr, q, n):
+    """The scores of the first block of a tile."""
     buffers.my_turn(which, n)
     s = buffers.scores(q, n)
     buffers.next_turn(which)
+    return warpgroup_mma_wait(0, s)
+
+
+@jit
+def begin(buffers, which: gl.constexpr, s, n, key, problem, tile, scoring):
+    """The first block of a tile, which may reach beyond the last key: its weights, the softmax, and the factor of scores in
+    exponents of 2."""
+    plan: gl.constexpr = buffers.plan
     if plan.parts.blocks:
         key, _ = buffers.visited(n)
-    s = warpgroup_mma_wait(0, s)
-    mbarrier.arrive(buffers.k_free.index(n % plan.stages), count=1)
+    mbarrier.arrive(buffers.k_free.index(n % plan.k_stages), count=1)
     s, natural = scoring.modified(s, problem, tile, which, key)
     s = problem.masked(s, tile, tile.query + which * plan.queries_step, key)
     if plan.parts.mask_mod is not None:
@@ -260,7 +301,7 @@ def begin(buffers, which: gl.constexpr, q, n, key, problem, tile, scoring):
         here = factor * scoring.of_keys(problem, tile, key)
     top = highest(LOWEST, s, here, plan)
     weights = weights_of(s, top, here, plan)
-    softmax = Softmax(top, gl.sum(weights, axis=1), gl.full_like(top, 1.0), plan)
+    softmax = Softmax(top, sums(weights, plan), gl.full_like(top, 1.0), plan)
     return softmax.as_operand(weights), softmax, factor
 
 
@@ -277,7 +318,7 @@ def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, proble
     if plan.parts.blocks:
         key, mask = buffers.visited(n)
     s = warpgroup_mma_wait(1, s)
-    mbarrier.arrive(buffers.k_free.index(n % plan.stages), count=1)
+    mbarrier.arrive(buffers.k_free.index(n % plan.k_stages), count=1)
     s, _ = scoring.modified(s, problem, tile, which, key)
     if plan.parts.bounded and mask:
         s = problem.masked(s, tile, tile.query + which * plan.queries_step, key)
@@ -290,7 +331,7 @@ def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, proble
         o = warpgroup_mma_wait(0, o)
     weights = weights_of(s, top, factor, plan)
     old = faded(softmax.top, top, factor, plan)
-    softmax = Softmax(top, softmax.total * old + gl.sum(weights, axis=1), old, plan)
+    softmax = Softmax(top, softmax.total * of_lanes(old, plan) + sums(weights, plan), old, plan)
     if plan.config.late:
         o = warpgroup_mma_wait(0, o)
     mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
@@ -305,6 +346,8 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
     plan: gl.constexpr = buffers.plan
     n, index = 0, 0
     tile = await_tile(buffers, index)
+    if plan.ahead:
+        s = first_scores(buffers, which, buffers.queries(index, which), n)
     while tile.end > 0:
         query = tile.query + which * plan.queries_step
         whole, stop = problem.whole(tile, query)
@@ -313,7 +356,9 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
         back = tile.end - 1 + n
         behind = back - tile.first + 1
         o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
-        p, softmax, factor = begin(buffers, which, q, n, (tile.end - 1) * plan.block_n, problem, tile, scoring)
+        if not plan.ahead:
+            s = first_scores(buffers, which, q, n)
+        p, softmax, factor = begin(buffers, which, s, n, (tile.end - 1) * plan.block_n, problem, tile, scoring)
         if plan.q_stages > 1 and index > 0:
             release(buffers, index - 1)
         n += 1
@@ -325,13 +370,26 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
             n += 1
         if plan.config.rescale_first:
             o = softmax.scaled(o)
-        o = warpgroup_mma_wait(0, buffers.weighted(p, o, n - 1))
-        mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
-        finish(which, buffers, out, lse, problem, scoring, index, o, softmax, factor)
-        if plan.q_stages == 1:
-            release(buffers, index)
-        index += 1
-        tile = await_tile(buffers, index)
+        softmax = softmax.of_rows()
+        if plan.ahead:
+            tile = await_tile(buffers, index + 1)
+            buffers.my_turn(which, n)
+            o = buffers.weighted(p, o, n - 1)
+            s = buffers.scores(buffers.queries(index + 1, which), n)
+            buffers.next_turn(which)
+            o = warpgroup_mma_wait(1, o)
+            mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
+            finish(which, buffers, out, lse, problem, scoring, index, o, softmax, factor)
+            s = warpgroup_mma_wait(0, s)
+            index += 1
+        else:
+            o = warpgroup_mma_wait(0, buffers.weighted(p, o, n - 1))
+            mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
+            finish(which, buffers, out, lse, problem, scoring, index, o, softmax, factor)
+            if plan.q_stages == 1:
+                release(buffers, index)
+            index += 1
+            tile = await_tile(buffers, index)
     tma.store_wait(0)
 
 

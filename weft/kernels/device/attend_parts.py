@@ -104,12 +104,17 @@ class Problem:
         return gl.cdiv(self.queries, self.plan.tile_queries)
 
     @jit
-    def behind(self, number, tiles):
+    def ticket(self):
+        """A ticket for the next tile, where tiles differ in length. It takes a microsecond to come, so `behind`, which
+        looks at it, stands behind the loads of this tile."""
+        return gl.atomic_add(self.counter, 1, sem="relaxed") if self.plan.tickets else 0
+
+    @jit
+    def behind(self, number, tiles, ticket):
         """The number of the program's next tile. A launch takes as many tickets as there are tiles, since every program takes
         some until one is beyond the last tile; whoever takes the last one sets the counter back for the next launch."""
         if not self.plan.tickets:
             return number + gl.num_programs(0)
-        ticket = gl.atomic_add(self.counter, 1, sem="relaxed")
         if ticket == tiles - 1:
             gl.atomic_xchg(self.counter, 0, sem="relaxed")
         return ticket + gl.num_programs(0)
