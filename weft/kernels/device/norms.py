@@ -56,21 +56,16 @@ def normalise(
     turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        h = together(rows, streams, slot, row)
-        if plan.ahead <= 1:
-            slot = rows.refill(streams, slot, row)
+        h = rows.take(xs, slot, row).to(gl.float32)
+        if residual is not None:
+            h += rows.take(streams[1], slot, row).to(gl.float32)
+        slot = rows.refill(streams, slot, row)
         if total is not None:
             # What is normalised is what a reader of `total` sees.
             rows.store(total, row, total_stride, h)
             h = h.to(total.dtype.element_ty).to(gl.float32)
         mean, square = moments(rows, h, row, turn, CENTRED)
         turn += 1
-        if plan.ahead > 1:
-            # Read again, so that rows take no registers during the exchange and more blocks fit on a multiprocessor.
-            h = together(rows, streams, slot, row)
-            slot = rows.refill(streams, slot, row)
-            if total is not None:
-                h = h.to(total.dtype.element_ty).to(gl.float32)
         rstd = gl.rsqrt(square + eps)
         if means is not None:
             rows.store_numbers(means, row, mean)
@@ -94,15 +89,6 @@ def normalise(
             rows.store_numbers(scales, row, peak / LARGEST)
             y = scaled(y, gl.where(peak > 0, LARGEST / peak, 0.0), out.dtype.element_ty)
         rows.store(out, row, out_stride, y)
-
-
-@jit
-def together(rows, streams, slot, row):
-    """The rows of one stream, or the sum of two, in float32."""
-    h = rows.take(streams[0], slot, row).to(gl.float32)
-    if len(streams) == 2:
-        h += rows.take(streams[1], slot, row).to(gl.float32)
-    return h
 
 
 @jit
