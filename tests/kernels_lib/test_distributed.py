@@ -311,6 +311,9 @@ MISTAKES = {
     "kernels-ranks-array": lambda: distributed.all_gather([1], _shared((2, 1))),
     "kernels-ranks-dtype": lambda: distributed.all_reduce(_shared(4, np.int8)),
     "kernels-ranks-shape": lambda: distributed.all_gather(np.zeros(4, np.float32), _shared((2, 5))),
+    "kernels-ranks-flags": lambda: distributed.combine(
+        _shared((8, 8)), IDS, IDS, np.zeros((8, 2), np.float32), 4, programs=5000
+    ),
     "kernels-ranks-experts": lambda: distributed.dispatch(HALF, IDS, 5, _shared((8, 8), np.float16), _shared((2, 5))),
     "kernels-ranks-method": lambda: distributed.all_reduce(_shared(4), method="three_shot"),  # pyright: ignore[reportArgumentType]
 }

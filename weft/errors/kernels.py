@@ -367,6 +367,12 @@ RANKS_SHAPE = row(
     "{what} needs {name} to be {wanted}, and it is {got}",
     "allocate it so, on every rank",
 )
+RANKS_FLAGS = row(
+    "kernels-ranks-flags",
+    LaunchError,
+    "{what} with {programs} programs signals on {flags} flags, and the signal pad has {most}",
+    "use fewer programs, alike on all ranks",
+)
 RANKS_EXPERTS = row(
     "kernels-ranks-experts",
     LaunchError,

@@ -16,6 +16,7 @@ from weft.kernels.distributed.operands import (
     WARPS,
     Flat,
     check_dtype,
+    check_flags,
     check_shape,
     flat,
     refuse_shape,
@@ -57,7 +58,8 @@ def dispatch(
     Rows beyond `capacity` go nowhere, and their `places` are -1; so do numbers that are none of an expert, which the simulator
     and debug builds report. The result is the same each time. `programs`, alike on all ranks, is the size of the launch.
 
-    Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-shape, kernels-ranks-experts.
+    Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-shape, kernels-ranks-experts,
+    kernels-ranks-flags.
     """
     what = "dispatch"
     given, numbers, slots = _tokens(what, x, ids)
@@ -66,6 +68,7 @@ def dispatch(
     if room.dtype != given.dtype or len(room.shape) != 2 or room.shape[1] != given.shape[1]:
         refuse_shape(what, "rows", room, given.dtype, ("capacity", given.shape[1]))
     check_shape(what, "counts", table, "int32", (rows.world_size, experts))
+    check_flags(what, programs, 2 * programs)
     ordered = sort_experts(ids.reshape(-1), experts, stream=stream)
     each = experts // rows.world_size
     found = Dispatched(empty_like(ids, (each + 1,), "int32"), empty_like(ids, numbers.shape, "int32"))
@@ -93,7 +96,7 @@ def combine(
     rows. Sums are float32, in the order of the slots; a token that went nowhere gets zeros. `programs` as for `dispatch`.
 
     Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape,
-    kernels-ranks-experts.
+    kernels-ranks-experts, kernels-ranks-flags.
     """
     what = "combine"
     room = symmetric(what, "rows", rows)
@@ -111,6 +114,7 @@ def combine(
     if out is None:
         out = empty_like(rows.tensor, shape, room.dtype)
     check_shape(what, "out", flat(what, "out", out), room.dtype, shape)
+    check_flags(what, programs, programs)
     lines, columns, tile = _tile(room, max(ACCESSES // slots, 1))
     exchanged.combine[programs](
         rows, ids, places, weights, out, *shape, experts // rows.world_size, slots, programs, lines, columns, tile,

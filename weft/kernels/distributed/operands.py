@@ -13,6 +13,7 @@ from weft.errors import kernels as errors
 from weft.runtime.arguments import array, extents
 from weft.runtime.dlpack import contiguous
 from weft.runtime.dtypes import ITEMSIZE
+from weft.views.symmetric import FLAGS
 
 SUMS = {
     "float16": gl.float32, "bfloat16": gl.float32, "float32": gl.float32, "float64": gl.float64, "int32": gl.int32,
@@ -88,6 +89,12 @@ def check_dtype(what: str, dtype: str, known: dict[str, Any]) -> None:
     """Raises LaunchError (kernels-ranks-dtype)."""
     if dtype not in known:
         raise fail(errors.RANKS_DTYPE, what=what, got=dtype, known=", ".join(known))
+
+
+def check_flags(what: str, programs: int, flags: int) -> None:
+    """Raises LaunchError (kernels-ranks-flags)."""
+    if flags > FLAGS:
+        raise fail(errors.RANKS_FLAGS, what=what, programs=programs, flags=flags, most=FLAGS)
 
 
 def check_shape(what: str, name: str, got: Flat, dtype: str, shape: tuple[int, ...]) -> None:

@@ -13,6 +13,7 @@ from weft.kernels.distributed.operands import (
     HALVES,
     Flat,
     check_dtype,
+    check_flags,
     check_shape,
     flat,
     refuse_shape,
@@ -55,7 +56,7 @@ def all_gather_matmul(
     `[K, N]`, of the same type (float16 or bfloat16). Returns `[world_size * m, N]` in that type, in `out` or a new tensor:
     every rank computes all rows. `m` is a multiple of the config's `block_m`, K and N are multiples of 8. Sums are in float32.
     Needs Hopper (`wgmma`). Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype,
-    kernels-ranks-shape.
+    kernels-ranks-shape, kernels-ranks-flags.
     """
     plan = config or GatherMatmulConfig()
     left, right = symmetric("all_gather_matmul", "a", a), flat("all_gather_matmul", "b", b)
@@ -81,8 +82,10 @@ def all_gather_matmul(
     piece = STRIP[0]
     while piece < plan.block_m and piece * plan.programs < m:
         piece *= 2
+    chunks = -(-m // chunk)
+    check_flags("all_gather_matmul", plan.programs, plan.programs * (chunks + 1))
     gathered.gather_matmul[plan.programs](
-        a, *descriptors, m, -(-m // chunk), chunk, piece, plan.programs, plan.stages, plan.buffers, num_warps=CONSUMER_WARPS,
+        a, *descriptors, m, chunks, chunk, piece, plan.programs, plan.stages, plan.buffers, num_warps=CONSUMER_WARPS,
         stream=stream,
     )  # fmt: skip
     return out
@@ -117,7 +120,8 @@ def matmul_reduce_scatter(
     tensor. K and N are multiples of 8. `work` is a symmetric line of at least `work_elements(world_size * m, N, world_size)`
     elements of that type, whose contents are lost; one serves calls that follow each other in a stream. Products are added in
     float32; those of other ranks have been rounded to the type. The same inputs give the same bits. Needs Hopper (`wgmma`).
-    Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape.
+    Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape,
+    kernels-ranks-flags.
     """
     what, plan = "matmul_reduce_scatter", config or ReduceMatmulConfig()
     left, right, room = _factors(what, a, b, work)
@@ -186,6 +190,7 @@ def _launch_sums(
     blocks = (plan.block_m, plan.block_k), (plan.block_k, plan.block_n), half, half
     descriptors = (_descriptor(x, block, left.dtype) for x, block in zip((a, b, parts, out), blocks, strict=True))
     programs = min(plan.programs, slots)
+    check_flags(what, programs, 2 * HALVES_OF_TILE * programs)
     rows = -(-(left.shape[0] if m is None else m) // plan.block_m)
     scattered.matmul_sums[programs](
         work, shared, *descriptors, m or 0, rows, -(-columns // plan.block_n), share, programs, plan.stages, m is not None,
