@@ -96,11 +96,12 @@ def reduce(handed, total, turns, share):
                 mbarrier.wait(handed.filled.index(which), part if plan.rounds == 2 else i & 1)
                 piece = share.piece(member, query, which * plan.rounds + part)
                 tma.async_atomic_add(total, [piece * PIECE, 0], handed.pieces.index(which))
-                tma.store_wait(0)
-                mbarrier.arrive(handed.drained.index(which), count=1)
                 if part + which == 0 and i > 0:
+                    # Before the wait for this piece: behind it, a call took 1.15 times as long on an H200.
                     tma.store_wait(1, read_only=False)
                     gl.atomic_xchg(before, mine, sem="release")
+                tma.store_wait(0)
+                mbarrier.arrive(handed.drained.index(which), count=1)
         member, query = share.following(member, query)
     if share.tiles() > 0:
         tma.store_wait(0, read_only=False)
