@@ -383,7 +383,8 @@ def halves_of(b: Any) -> tuple[Any, Any]:
         if len(pair) != 2:
             raise fail(errors.GATED, got=f"{len(pair)} arrays")
         return pair[0], pair[1]
-    columns = stack("b", b)[0].shape[1]
+    shape = getattr(b, "shape", ())
+    columns = shape[-1] if len(shape) > 1 else stack("b", b)[0].shape[1]
     if columns % 2:
         raise fail(errors.GATED, got=f"an array of {columns} columns")
     return b[..., : columns // 2], b[..., columns // 2 :]

@@ -168,7 +168,8 @@ def _table(problem: Problem, swap: bool) -> Table:
     splits: Number = parts[split]
     # More stages than blocks along K would never be used.
     fitting = shapes.stages[(splits > 1).astype(np.int8), :, shape].T
-    enough = fitting[0] >= LEAST_STAGES
+    # Of CTAs that share a tile each has a short part of K, with a pipeline to fill.
+    enough = fitting[0] >= LEAST_STAGES + (shares[shape] > 1)
     shape, splits, fitting = shape[enough], splits[enough], fitting[:, enough]
     useful = np.maximum(-(-blocks // (splits * shares[shape])), LEAST_BLOCKS)
     alone, shared = np.minimum(fitting, useful)
