@@ -16,6 +16,8 @@ from weft.kernels.distributed import GatherMatmulConfig, ReduceMatmulConfig
 
 GATHER = GatherMatmulConfig(programs=30, chunk=2)
 REDUCE = ReduceMatmulConfig(programs=30)
+PROGRAMS = 30
+"""Programs of a rank that take a multiprocessor each: those of four ranks fit on an H200 with 132 at once."""
 LAUNCHES = 5
 
 
@@ -123,14 +125,14 @@ def check_experts(numbers: Numbers, rank: int) -> None:
             weights = torch.rand(tokens, slots, generator=generator).cuda()
             x = numbers.of(rank, (tokens, width), launch)
             weft.distributed.barrier()
-            found = distributed.dispatch(x, ids, experts, sent, counts)
+            found = distributed.dispatch(x, ids, experts, sent, counts, programs=PROGRAMS)
             bounds = found.offsets.tolist()
             assert bounds[-1] == int(counts.tensor[:, rank * each : rank * each + each].sum())
             for expert in range(each):
                 part = slice(bounds[expert], bounds[expert + 1])
                 results[part] = rows[part] * (1 + rank * each + expert)
             weft.distributed.barrier()
-            out = distributed.combine(back, ids, found.places, weights, experts)
+            out = distributed.combine(back, ids, found.places, weights, experts, programs=PROGRAMS)
             factors = (weights * (1 + ids)).sum(-1, keepdim=True)
             torch.testing.assert_close(out.float(), x.float() * factors, rtol=0.02, atol=0.02)
 
