@@ -1,6 +1,6 @@
 """`weft.kernels.attention` beside cuDNN, through `scaled_dot_product_attention`, in one run: bfloat16, TFLOP/s of what the mask
 leaves. `configs` are other tiles, and other places of the second wait, of the first shapes; `masks` compares the rate of
-visited blocks with that of dense attention, and `narrow` is of float8."""
+visited blocks with that of dense attention, `narrow` is of float8, `ladder` and `timeline` are of the tutorial's kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from benchmarks import harness
+from benchmarks import harness, page
 from benchmarks.report import Goal, Line
 from weft import language as gl
 from weft.kernels import AttentionConfig, attention, attention_backward, block_mask
@@ -225,6 +225,75 @@ def _errors(run: Any, out: Any, given: Any, causal: bool) -> tuple[float, float]
     return found[0], found[1]
 
 
+PAGE = "tutorial/17-attention.md"
+LADDER = (2, 16, 4096, 128)
+"""Batch, heads, length and head size."""
+
+
+def _ladder() -> list[Any]:
+    """q, k, v and an output [batch, heads, length, size] of float16."""
+    import torch
+
+    return [torch.randn(LADDER, device="cuda").half() for _ in range(4)]
+
+
+def ladder(quick: bool) -> list[Line]:
+    """The rungs of the tutorial, and `weft.kernels.attention`."""
+    kernels = page.program(PAGE)
+    in_turn, attend = kernels["attend_in_turn"], kernels["attend"]
+    by_exp2, consume, ahead = (kernels[name] for name in ("by_exp2", "consume", "consume_ahead"))
+    q, k, v, out = whole = _ladder()
+    wanted = _cudnn(q, k, v, False).clone()
+    given = [x.flatten(0, 1) for x in whole]
+    rungs: dict[str, Any] = {
+        "1. one block at a time, exp": partial(in_turn, *given, 1, kernels["by_exp"]),
+        "2. exp2": partial(in_turn, *given, 1, by_exp2),
+        "3. blocks arrive ahead": partial(in_turn, *given, 2, by_exp2),
+        "4. a producer warp": partial(attend, *given, 1, consume),
+        "5. two MMAs in flight": partial(attend, *given, 1, ahead),
+        "6. two consumers": partial(attend, *given, 2, ahead),
+        "7. consumers take turns": partial(attend, *given, 2, ahead, True),
+    }
+    rungs["8. weft.kernels.attention"] = partial(attention, q, k, v, out=out)
+
+    def correct() -> bool:
+        return bool((out.float() - wanted.float()).abs().max() < 2e-2 * wanted.float().abs().max())
+
+    def theirs() -> None:
+        found["out"] = _cudnn(q, k, v, False)
+
+    found: dict[str, Any] = {}
+    poison = partial(out.fill_, float("nan"))
+    variants = [harness.Variant(CUDNN, theirs, found.clear, lambda: found["out"].shape == out.shape)]
+    variants += [harness.Variant(name, run, poison, correct) for name, run in rungs.items()]
+    times = harness.measure(variants, harness.CudaClock(), 5 if quick else 25)
+    batch, heads, length, size = LADDER
+    speeds = {name: 4 * batch * heads * length**2 * size / ms / 1e9 for name, ms in times.items()}
+    peers = {CUDNN: speeds[CUDNN]} if CUDNN in speeds else {}
+    return [Line(name, speeds.get(name), "TFLOP/s", peers) for name in rungs]
+
+
+def timeline(quick: bool) -> list[Line]:
+    """What the consumers of one program do: cycles of a block, and a character for every 100 cycles of some blocks, `.` in the
+    wait for scores and `#` behind it."""
+    import torch
+
+    kernels = page.program(PAGE)
+    given = [x.flatten(0, 1) for x in _ladder()]
+    blocks, cycles = LADDER[2] // 128, 100
+    lines: list[Line] = []
+    for name, consumers, turns in (("one consumer", 1, False), ("two consumers", 2, False), ("in turns", 2, True)):
+        log = torch.zeros((blocks, 2, 2), dtype=torch.int64, device="cuda")
+        for _ in range(2):
+            kernels["attend"](*given, consumers, kernels["consume_ahead"], turns, False, log)
+        found = log.cpu().numpy()[:, :consumers]
+        a_block = float(found[-1, 0, 0] - found[1, 0, 0]) / (blocks - 2)
+        drawn = kernels["timeline"](found, blocks // 2, blocks // 2 + 4, cycles)
+        facts = {f"consumer {i}": drawn[i] if i < consumers else "" for i in range(2)}
+        lines.append(Line(name, a_block, "cycles a block", facts=facts))
+    return lines
+
+
 def _compared(
     shape: list[int], causal: bool, chosen: dict[str, Any], goals: tuple[Goal, ...], quick: bool
 ) -> list[Line]:
@@ -279,4 +348,6 @@ PARTS = {
     "configs": ("Configurations of attention forward, bfloat16", configs),
     "masks": ("Attention forward under masks, bfloat16", masks),
     "narrow": ("Attention forward, float8_e4m3fn", narrow),
+    "ladder": ("Attention rung by rung, float16", ladder),
+    "timeline": ("Consumers of attention on one multiprocessor", timeline),
 }
