@@ -28,8 +28,11 @@ TILE, N, K = 16, 32, 64
 TILES = 4
 """Tiles of rows that each rank owns."""
 LAYOUT = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
-MULTIPLIED, SENT, ADDED = 1, 2, 3
-EVENTS = {MULTIPLIED: "m", SENT: "s", ADDED: "+"}
+MULTIPLIED = gl.constexpr(1)
+SENT = gl.constexpr(2)
+ADDED = gl.constexpr(3)
+EVENTS = " ms+"
+"""The letters of these events."""
 
 
 @weft.jit
@@ -114,7 +117,7 @@ def run(ranks: int, overlap: bool, seed: int = 0) -> list[tuple[Any, str]]:
         compiled = scattered[1](a[rank], b[rank], out, work, clock, log, TILES, TILE, N, K, LAYOUT, overlap)
         rows = wanted[rank * TILES * TILE : (rank + 1) * TILES * TILE]
         np.testing.assert_allclose(out, rows, rtol=1e-3, atol=1e-3)
-        return compiled, "".join(EVENTS.get(int(event), " ") for event in log).rstrip()
+        return compiled, "".join(EVENTS[int(event)] for event in log).rstrip()
 
     return weft.distributed.simulate(on, ranks=ranks, seed=seed)
 
