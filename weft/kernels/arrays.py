@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from weft.kernels.device import packing
 from weft.kernels.memory import empty_like, used_on
@@ -17,6 +17,25 @@ from weft.runtime.descriptor import TensorMap
 
 _MAPS_KEPT = 256
 _new = object.__new__
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class Table(dict[K, T]):
+    """What calls have made, by what it depends on. The table is cleared when it has `most` entries, which are made again."""
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int = 1024) -> None:
+        super().__init__()
+        self.most = most
+
+    def keep(self, key: K, made: T) -> T:
+        """Enter what was made for a key."""
+        if len(self) >= self.most:
+            self.clear()
+        self[key] = made
+        return made
 
 
 class Described:
@@ -26,7 +45,7 @@ class Described:
 
     def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], block: tuple[int, ...], layout: Any) -> None:
         self.shape, self.strides, self.block, self.layout = shape, strides, block, layout
-        self._known: dict[int, TensorMap] = {}
+        self._known: Table[int, TensorMap] = Table(_MAPS_KEPT)
 
     def of(self, value: Any) -> TensorDescriptor:
         """The descriptor of an array."""
@@ -44,22 +63,13 @@ class Described:
         if pointer in self._known:
             return self._known[pointer]
         made = TensorDescriptor(value, self.shape, self.strides, self.block, self.layout).tensor_map
-        if len(self._known) >= _MAPS_KEPT:
-            self._known.clear()
-        self._known[pointer] = made
-        return made
+        return self._known.keep(pointer, made)
 
 
-T = TypeVar("T")
+class Prepared(Table[Any, T]):
+    """A table of prepared calls."""
 
-
-class Prepared(Generic[T]):
-    """A table of prepared calls, by what they depend on. It is cleared when it has `most`."""
-
-    __slots__ = ("_known", "_most")
-
-    def __init__(self, most: int = 1024) -> None:
-        self._most, self._known = most, dict[Any, T]()
+    __slots__ = ()
 
     def of(self, key: Any, make: Callable[[], T]) -> T:
         """The prepared call of a key, which `make` prepares. Without a key (None), or with one that is not hashable, it is not
@@ -67,16 +77,12 @@ class Prepared(Generic[T]):
         if key is None:
             return make()
         try:
-            return self._known[key]
+            return self[key]
         except KeyError:
             pass
         except TypeError:
             return make()
-        made = make()
-        if len(self._known) >= self._most:
-            self._known.clear()
-        self._known[key] = made
-        return made
+        return self.keep(key, make())
 
 
 def key_of(x: Any) -> tuple[Any, ...]:

@@ -15,7 +15,16 @@ from weft.kernels.attend_plan import ROWS, SHARED_BYTES, AttentionConfig
 from weft.kernels.decode_plan import LATENT, LATENT_TILES, TILES, DecodePlan, LatentPlan, make_decode_plan
 from weft.kernels.device.decode import decode
 from weft.kernels.device.decode_latent import decode_latent
-from weft.kernels.heads import Heads, check_alike, check_described, check_overlap, empty_heads, heads, result_heads
+from weft.kernels.heads import (
+    NARROW,
+    Heads,
+    check_alike,
+    check_described,
+    check_overlap,
+    empty_heads,
+    heads,
+    result_heads,
+)
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill, used_on, zeros_kept
 from weft.plain import as_number
@@ -25,8 +34,6 @@ from weft.runtime.compiled import CompiledKernel
 
 QUERIES = 16
 """The most queries of a sequence."""
-NARROW = "float8_e4m3fn"
-"""The 8-bit type of a cache."""
 LAUNCH = {"num_warps": 4, "launch_pdl": True}
 
 

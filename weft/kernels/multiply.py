@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels import heuristic
-from weft.kernels.arrays import address, key_of
+from weft.kernels.arrays import Table, address, key_of
 from weft.kernels.batches import Batch, batch_of, part_of
 from weft.kernels.checks import (
     FP8,
@@ -38,9 +38,7 @@ _EVERY = 1 << 20
 """More configurations than there are candidates."""
 _BEGINS = LINE - 1
 """What the choice knows of an operand's address, as a mask."""
-_READY = 1024
-"""The table of prepared products is cleared at this size."""
-_known: dict[tuple[Any, ...], _Ready] = {}
+_known: Table[tuple[Any, ...], _Ready] = Table()
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,11 +308,7 @@ def _ready(
         elif out is not None or ready.ending.plan.written:
             ready.check_overlap(a, b, out, given)
         return ready
-    ready = _prepare(a, b, out, given, out_dtype, fast, variant, config)
-    if len(_known) >= _READY:
-        _known.clear()
-    _known[key] = ready
-    return ready
+    return _known.keep(key, _prepare(a, b, out, given, out_dtype, fast, variant, config))
 
 
 def _prepare(

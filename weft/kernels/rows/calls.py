@@ -16,12 +16,11 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from weft.kernels import memory
+from weft.kernels.arrays import Table
 from weft.kernels.rows.plan import RowConfig
 
 P = ParamSpec("P")
 R = TypeVar("R")
-MOST = 1024
-"""Prepared calls that are kept."""
 PLAIN: set[type] = {type(None), bool, int, float, str, RowConfig}
 """Types of arguments that are what they are equal to."""
 ALIGNMENT = 15
@@ -41,7 +40,7 @@ class _Now(threading.local):
 
 
 _now = _Now()
-_known: dict[Any, Prepared] = {}
+_known: Table[Any, Prepared] = Table()
 
 
 def empty_like(value: Any, shape: tuple[int, ...], dtype: str) -> Any:
@@ -117,9 +116,7 @@ def prepared(*written: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             finally:
                 _now.recording = before
             if made is not None:
-                if len(_known) >= MOST:
-                    _known.clear()
-                _known[key] = made
+                _known.keep(key, made)
             return result
 
         return cast("Callable[P, R]", call)
