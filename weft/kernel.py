@@ -15,6 +15,7 @@ from types import FunctionType, ModuleType
 from typing import Any, cast, overload
 
 from weft import settings, targets
+from weft.bounded import keep
 from weft.errors import WeftError, fail
 from weft.errors.launch import (
     AMBIGUOUS,
@@ -63,7 +64,6 @@ from weft.runtime.specialise import (
     view_argument,
 )
 
-_GRIDS_KEPT = 1024
 _KERNELS_KEPT = 1024
 """A table of compiled variants is cleared at this size. A constexpr function created per call would fill it without bound."""
 _SYNC_MODES = ("auto", "explicit", "none")
@@ -152,10 +152,8 @@ class JITFunction(Referenced, Method[P, R]):
         if callable(size):
             return self._with_block(functools.partial(self.launch, size), block)
         made = self._with_block(functools.partial(self.launch, normalise(self.__name__, size)), block)
-        if len(self._launches) >= _GRIDS_KEPT:
-            self._launches.clear()
         with suppress(TypeError):  # A grid given as a list is not hashable and is normalised at every launch.
-            self._launches[programs] = made
+            keep(self._launches, programs, made)
         return made
 
     def _with_block(self, launch: Launch, block: Any) -> Launch:
@@ -308,15 +306,20 @@ class JITFunction(Referenced, Method[P, R]):
         target = targets.get(driver.device(ordinal).arch).name
         compiled = self._compile(self._request(bound, options, target))
         launcher = self._launcher(compiled, ordinal, any(of_torch(views.base(value)) for value in run_time.values()))
+        run = launcher.run if self._repeats or key is not None else launcher.first
+        values = [_raw_value(bound[p.name]) for p in self.params if not p.constexpr]
         # Behind the loading of the code, for which CUDA may wait for kernels that wait for other ranks.
+        together: Any = None
         for value in run_time.values():
             agree: Any = getattr(value, "__weft_agree__", None)
             if agree is not None:
-                agree(compiled.name, compiled.binary.cubin)
-        run = launcher.run if self._repeats or key is not None else launcher.first
+                together = agree(compiled.name, compiled.binary.cubin)
+        if together is not None:
+            # The launch is not remembered, so that the next one comes here, too.
+            with together:
+                return run(size, stream, *values)
         if key is not None and device is not None:
             self._remember(key, run, compiled)
-        values = [_raw_value(bound[p.name]) for p in self.params if not p.constexpr]
         if keep is not None:
             keep(launcher, size, values)
         return run(size, stream, *values)

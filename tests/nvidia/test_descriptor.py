@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import random
 import struct
@@ -17,6 +18,7 @@ from tests.effort import calls
 from tests.runtime import fake_driver
 from tests.runtime.fake_driver import FakeArray, FakeDtype, FakeTensor, float16
 from weft import language as gl
+from weft.bounded import keep
 from weft.errors import LaunchError, LayoutError, UserError
 from weft.nvidia import hopper
 from weft.nvidia.hopper import TensorDescriptor, TensorDescriptorIm2Col
@@ -320,7 +322,7 @@ def test_a_known_map_is_what_a_fresh_one_would_be():
 
 
 def test_the_table_keeps_no_array_alive_and_is_bounded(monkeypatch):
-    monkeypatch.setattr(hopper, "_KEPT", 32)
+    monkeypatch.setattr(hopper, "keep", functools.partial(keep, most=32))
     x = FakeTensor(0x1000, shape=(64, 64))
     gone = weakref.ref(x)
     desc = TensorDescriptor.from_tensor(x, [8, 8], PLAIN)
@@ -330,9 +332,9 @@ def test_the_table_keeps_no_array_alive_and_is_bounded(monkeypatch):
     del desc
     gc.collect()
     assert gone() is None
-    for pointer in range(0x1000, 0x1000 + 16 * (hopper._KEPT + 8), 16):
+    for pointer in range(0x1000, 0x1000 + 16 * 40, 16):
         of(64, 64, pointer=pointer)()
-    assert 0 < len(hopper._known) <= hopper._KEPT
+    assert 0 < len(hopper._known) <= 32
 
 
 def test_a_known_tensor_costs_a_look_up():

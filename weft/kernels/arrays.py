@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from weft.bounded import keep
 from weft.kernels.device import packing
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import GRANULE, Matrix, contiguous_along
@@ -17,35 +18,17 @@ from weft.runtime.descriptor import TensorMap
 
 _MAPS_KEPT = 256
 _new = object.__new__
-K = TypeVar("K")
 T = TypeVar("T")
-
-
-class Table(dict[K, T]):
-    """What calls have made, by what it depends on. The table is cleared when it has `most` entries, which are made again."""
-
-    __slots__ = ("most",)
-
-    def __init__(self, most: int = 1024) -> None:
-        super().__init__()
-        self.most = most
-
-    def keep(self, key: K, made: T) -> T:
-        """Enter what was made for a key."""
-        if len(self) >= self.most:
-            self.clear()
-        self[key] = made
-        return made
 
 
 class Described:
     """Cached descriptors of arrays that differ only in their address."""
 
-    __slots__ = ("_known", "block", "layout", "shape", "strides")
+    __slots__ = ("block", "layout", "maps", "shape", "strides")
 
     def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], block: tuple[int, ...], layout: Any) -> None:
         self.shape, self.strides, self.block, self.layout = shape, strides, block, layout
-        self._known: Table[int, TensorMap] = Table(_MAPS_KEPT)
+        self.maps: dict[int, TensorMap] = {}
 
     def of(self, value: Any) -> TensorDescriptor:
         """The descriptor of an array."""
@@ -57,17 +40,17 @@ class Described:
     def map_of(self, value: Any) -> TensorMap:
         """The tensor map of an array, which does not keep it alive."""
         try:
-            return self._known[value.data_ptr()]
+            return self.maps[value.data_ptr()]
         except (AttributeError, KeyError):
             pointer = address(value)
-        if pointer in self._known:
-            return self._known[pointer]
+        if pointer in self.maps:
+            return self.maps[pointer]
         made = TensorDescriptor(value, self.shape, self.strides, self.block, self.layout).tensor_map
-        return self._known.keep(pointer, made)
+        return keep(self.maps, pointer, made, _MAPS_KEPT)
 
 
-class Prepared(Table[Any, T]):
-    """A table of prepared calls."""
+class Prepared(dict[Any, T]):
+    """Prepared calls, by what they depend on."""
 
     __slots__ = ()
 
@@ -82,7 +65,7 @@ class Prepared(Table[Any, T]):
             pass
         except TypeError:
             return make()
-        return self.keep(key, make())
+        return keep(self, key, make())
 
 
 def key_of(x: Any) -> tuple[Any, ...]:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
+from weft.bounded import keep
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels import heuristic
-from weft.kernels.arrays import Table, address, key_of
+from weft.kernels.arrays import address, key_of
 from weft.kernels.batches import Batch, batch_of, part_of
 from weft.kernels.checks import (
     FP8,
@@ -38,7 +39,7 @@ _EVERY = 1 << 20
 """More configurations than there are candidates."""
 _BEGINS = LINE - 1
 """What the choice knows of an operand's address, as a mask."""
-_known: Table[tuple[Any, ...], _Ready] = Table()
+_known: dict[tuple[Any, ...], _Ready] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,11 @@ def matmul(
     kernels-variant-path, kernels-variant-target, kernels-config, kernels-config-kind, kernels-target. CompilationError:
     kernels-epilogue-result, and what else is wrong in the text of the functions.
     """
-    given = _given(
+    plain = scale_a is scale_b is bias is activation is residual is epilogue is extras is None and not gated
+    plain = plain and out_scale is out_scales is row_squares is row_peaks is None
+    if plain and out is not None and _again(a, b, out, out_dtype, fast_accumulate, variant, config, stream):
+        return out
+    given = None if plain else Given(
         scale_a, scale_b, bias, activation, gated, residual, epilogue, extras, out_scale, out_scales, row_squares, row_peaks
     )  # fmt: skip
     b = halves_of(b) if gated else b
@@ -145,18 +150,6 @@ def _multiply_apart(a: Any, b: Any, out: Any, given: Given | None, options: dict
     ending = {} if given is None else given._asdict()
     for index in range(out.shape[0]):
         matmul(part_of(a, index, axes), part_of(b, index, axes), out[index], **ending, **options)
-
-
-def _given(
-    scale_a: Any, scale_b: Any, bias: Any, activation: Any, gated: bool, residual: Any, epilogue: Any, extras: Any,
-    *others: Any,
-) -> Given | None:  # fmt: skip
-    """What the epilogue is given; None for a plain product."""
-    if not gated and scale_a is scale_b is bias is activation is residual is epilogue is extras is None:
-        out_scale, out_scales, row_squares, row_peaks = others
-        if out_scale is out_scales is row_squares is row_peaks is None:
-            return None
-    return Given(scale_a, scale_b, bias, activation, gated, residual, epilogue, extras, *others)
 
 
 def _multiply_nothing(a: Any, b: Any, out: Any, given: Given | None, stream: Any) -> None:
@@ -186,9 +179,10 @@ def compile_matmul(
 
     Raises what `matmul` raises.
     """
-    given = _given(
+    given = Given(
         scale_a, scale_b, bias, activation, gated, residual, epilogue, extras, out_scale, out_scales, row_squares, row_peaks
     )  # fmt: skip
+    given = None if given.nothing else given
     b = halves_of(b) if gated else b
     ready = _ready(a, b, out, given, out_dtype, fast_accumulate, variant, config)
     if ready.product is None:
@@ -308,7 +302,26 @@ def _ready(
         elif out is not None or ready.ending.plan.written:
             ready.check_overlap(a, b, out, given)
         return ready
-    return _known.keep(key, _prepare(a, b, out, given, out_dtype, fast, variant, config))
+    return keep(_known, key, _prepare(a, b, out, given, out_dtype, fast, variant, config))
+
+
+def _again(a: Any, b: Any, out: Any, out_dtype: Any, fast: bool, variant: Any, config: Any, stream: Any) -> bool:
+    """A plain product of PyTorch tensors like those of calls before, without a function for each of its steps, which would take
+    a third of the host's time. False, and nothing done, if there was none."""
+    try:
+        at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), out.data_ptr()
+        ready = _known[
+            a.dtype, a.shape, a.stride(), at_a & _BEGINS, a.get_device(),
+            b.dtype, b.shape, b.stride(), at_b & _BEGINS, b.get_device(),
+            (out.dtype, out.shape, out.stride(), at_out & 15, out.get_device()), None,
+            out_dtype, fast, variant, config, None,
+        ]  # fmt: skip
+    except (AttributeError, TypeError, KeyError):
+        return False
+    if ready.product is None:
+        return False
+    check_overlap(ready.spans, at_a, at_b, at_out)
+    return ready.product.run_at(at_a, at_b, at_out, stream)
 
 
 def _prepare(
@@ -329,10 +342,11 @@ def _prepare(
     requested = config_of(config, variant, problem.machine.usual)
     if requested is not None:
         check_machine(requested, problem.machine, left.device)
+        b_rows = problem.seen_by(requested).b_rows
         requested = requested.filled(
-            left.itemsize, problem.stored_by(requested), most_accumulators(problem.fast and problem.described)
+            left.itemsize, problem.stored_by(requested), most_accumulators(problem.fast and problem.described), b_rows
         )
-        requested.check(left.itemsize, problem.stored_by(requested), problem.fast)
+        requested.check(left.itemsize, problem.stored_by(requested), problem.fast, b_rows)
         check_paths(requested, left, right, problem.machine)
         check_config(requested, ending)
     if 0 in (*ready.shape, k) or apart:

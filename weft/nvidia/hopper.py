@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from weft.bounded import keep
 from weft.errors import asynchronous as errors
 from weft.errors import fail
 from weft.errors import views as view_errors
@@ -26,9 +27,6 @@ from weft.runtime.descriptor import HostDescriptor, TensorMap
 from weft.runtime.specialise import view_argument
 
 D = TypeVar("D", bound=type)
-_KEPT = 1024
-"""The table of tensor maps is cleared at this size."""
-
 _known: dict[tuple[Any, ...], TensorMap] = {}
 """Tensor maps by content. They contain an address and no reference to an array, so an entry stays valid when the allocator
 reuses the address."""
@@ -230,7 +228,4 @@ def _tensor_map(
         return _known[key]
     except (KeyError, TypeError):
         made = tiled(tensor, block, layout, padding, rounds)
-    if len(_known) >= _KEPT:
-        _known.clear()
-    _known[key] = made
-    return made
+    return keep(_known, key, made)

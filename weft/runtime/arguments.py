@@ -52,7 +52,7 @@ class HostBuffer:
     may access. They include the gaps of a strided array, which a tile may load and discard. `keepalive` owns the memory.
     `form` is a clause for messages about a non-contiguous array's shape and strides. For the memory of a rank of a simulated
     world, `label` is its name in reports (behind the parameter's, if it begins with a dot), and `pad` the rank and the number
-    of ranks if it is a signal pad.
+    of ranks if it is a signal pad. `multicast` is the memory of each rank, if this is a multicast address.
     """
 
     pointer: int
@@ -66,6 +66,7 @@ class HostBuffer:
     form: str = ""
     label: str = ""
     pad: tuple[int, int] | None = None
+    multicast: tuple[HostBuffer, ...] = ()
 
     def bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The whole storage as bytes, without a copy; read-only if the owner is."""

@@ -19,6 +19,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
+from weft.bounded import keep
 from weft.errors import fail
 from weft.errors.launch import ARGUMENT_RANGE, CLUSTER_SIZE, COOPERATIVE, PROGRAMS_WAIT
 from weft.locks import lazy
@@ -209,15 +210,12 @@ class Launcher:
 
     def _config(self, grid: Grid, raw: int) -> Any:
         """A new launch configuration, which is kept."""
-        if len(self._configs) >= _CONFIGS_KEPT:
-            self._configs.clear()
         if self._compiled.binary.waits or self._compiled.request.options.launch_cooperative_grid:
             self._check_room(grid)
         config = configuration(self._compiled, grid, raw)
         if self._compiled.num_ctas > 1 and not driver.active_clusters(self._loaded, config):
             raise _unplaceable(self._compiled, self._loaded)
-        self._configs[grid, raw] = config
-        return config
+        return keep(self._configs, (grid, raw), config, _CONFIGS_KEPT)
 
     def _check_room(self, grid: Grid) -> None:
         """Raises LaunchError (launch-programs-wait, launch-cooperative-grid) if not all programs fit on the GPU at once."""

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeGuard
 
+from weft.bounded import keep
 from weft.errors import fail
 from weft.errors import operators as errors
-
-_KEPT = 1024
 
 
 class Contract:
@@ -23,7 +22,7 @@ class Contract:
     def __init__(self, name: str, overload: Any, parameters: Sequence[str], written: Sequence[str]) -> None:
         self._name, self._overload = name, overload
         self._parameters, self._written = tuple(parameters), frozenset(written)
-        self._agreed: set[Any] = set()
+        self._agreed: dict[Any, None] = {}
 
     def checked(self, function: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Call the host function. Raises LaunchError: operator-writes, operator-aliases, operator-fake-differs."""
@@ -41,9 +40,7 @@ class Contract:
             self._check_alias(index, value, given)
         if form not in self._agreed:
             self._check_fake(args, keywords, results)
-            if len(self._agreed) >= _KEPT:
-                self._agreed.clear()
-            self._agreed.add(form)
+            keep(self._agreed, form, None)
         return result
 
     def _tensors(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

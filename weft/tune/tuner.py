@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from weft import settings
+from weft.bounded import keep
 from weft.errors import fail
 from weft.errors.launch import NO_BENCHMARK_DEVICE
 from weft.errors.tune import ARGUMENT_TWICE, CAPTURING, CONFIGS_KIND, GRID_MISSING, NO_GRID
@@ -34,7 +35,7 @@ from weft.tune.search import Call, Plan, check_plan, compile_all, first_valid, s
 from weft.tune.store import Choice, default
 from weft.tune.subject import Subject, subject_of
 
-_CHOICES_KEPT = 4096
+_CHOICES = 4096
 """A tuner's table of choices, by quick key and by point, is cleared at this size; the store still has them."""
 
 
@@ -201,12 +202,10 @@ class Autotuner(Referenced):
         return best.config
 
     def _remember(self, bound: Mapping[str, Any], point: Point, config: Config) -> Config:
-        if len(self._chosen) >= _CHOICES_KEPT:
-            self._chosen.clear()
-        self._chosen[point] = config
+        keep(self._chosen, point, config, _CHOICES)
         # A quick key may contain an unhashable value, such as a list: then each call is looked up by its point.
         with contextlib.suppress(TypeError):
-            self._chosen[self._keys.quick(bound)] = config
+            keep(self._chosen, self._keys.quick(bound), config, _CHOICES)
         return config
 
     def _sought(

@@ -2,8 +2,8 @@
 devices and alignments of its arrays, and on its other arguments; the next call with equal ones repeats what was allocated and
 launched.
 
-Only calls with CUDA tensors of PyTorch, on the current stream, are kept. A function takes part by `prepared`, `empty_like` for
-what it allocates, and `launched` for its launches.
+Only calls with CUDA tensors of PyTorch, on the current stream, are kept. A function takes part by `prepared`, `empty_like` and
+`zeros_kept` for what it allocates, and `launched` for its launches.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
+from weft.bounded import keep
 from weft.kernels import memory
-from weft.kernels.arrays import Table
 from weft.kernels.rows.plan import RowConfig
 
 P = ParamSpec("P")
@@ -29,9 +29,9 @@ ALIGNMENT = 15
 
 @dataclass
 class Recording:
-    """What a call has allocated, with its framework's example, shape and type, and what it has launched."""
+    """What a call has allocated, the array that it is like and the function that makes another; and what it has launched."""
 
-    made: list[tuple[Any, Any, tuple[int, ...], str]] = field(default_factory=list[Any])
+    made: list[tuple[Any, Any, Callable[[Any], Any]]] = field(default_factory=list[Any])
     launches: list[tuple[Any, Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list[Any])
 
 
@@ -40,14 +40,23 @@ class _Now(threading.local):
 
 
 _now = _Now()
-_known: Table[Any, Prepared] = Table()
+_known: dict[Any, Prepared] = {}
 
 
 def empty_like(value: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """As `weft.kernels.memory.empty_like`. Raises LaunchError (kernels-out-needed)."""
-    array = memory.empty_like(value, shape, dtype)
+    return _made(value, lambda like: memory.empty_like(like, shape, dtype))
+
+
+def zeros_kept(value: Any, count: int, stream: Any, dtype: str = "int32") -> Any:
+    """As `weft.kernels.memory.zeros_kept`."""
+    return _made(value, lambda like: memory.zeros_kept(like, count, stream, dtype))
+
+
+def _made(value: Any, make: Callable[[Any], Any]) -> Any:
+    array = make(value)
     if _now.recording is not None:
-        _now.recording.made.append((array, value, shape, dtype))
+        _now.recording.made.append((array, value, make))
     return array
 
 
@@ -66,7 +75,7 @@ class Prepared:
     tuples of them. `pairs` of the caller's arrays, the first of which is written: whether they are the same; otherwise they lie
     `spans` bytes apart at least."""
 
-    made: tuple[tuple[int, tuple[int, ...], str], ...]
+    made: tuple[tuple[int, Callable[[Any], Any]], ...]
     launches: tuple[tuple[Any, Any, tuple[Any, ...], tuple[tuple[int, int], ...], dict[str, Any]], ...]
     result: Any
     pairs: tuple[tuple[int, int, bool], ...]
@@ -79,8 +88,8 @@ class Prepared:
     def repeat(self, arrays: Sequence[Any]) -> Any:
         """The call, with other arrays."""
         pool = list(arrays)
-        for like, shape, dtype in self.made:
-            pool.append(memory.empty_like(arrays[like], shape, dtype))
+        for like, make in self.made:
+            pool.append(make(arrays[like]))
         for kernel, grid, arguments, places, options in self.launches:
             filled = list(arguments)
             for place, number in places:
@@ -116,7 +125,7 @@ def prepared(*written: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             finally:
                 _now.recording = before
             if made is not None:
-                _known.keep(key, made)
+                keep(_known, key, made)
             return result
 
         return cast("Callable[P, R]", call)
@@ -144,7 +153,7 @@ def _prepared(recording: Recording, result: Any, given: Sequence[Any], written: 
     """The recorded call; None where it cannot be repeated: an array is none of the caller's nor allocated, or written ones
     overlap others in part."""
     numbers = {id(x): i for i, x in enumerate(given) if type(x) not in PLAIN}
-    if not recording.launches or any(id(like) not in numbers for _, like, _, _ in recording.made):
+    if not recording.launches or any(id(like) not in numbers for _, like, _ in recording.made):
         return None
     used = {id(x) for _, _, arguments, _ in recording.launches for x in arguments} | _leaves(result)
     kept = [each for each in recording.made if id(each[0]) in used]
@@ -161,7 +170,7 @@ def _prepared(recording: Recording, result: Any, given: Sequence[Any], written: 
     every = [(i, j, _meet(given, spans, i, j)) for i in written if i in spans for j in spans if i != j]
     if numbered is _ELSEWHERE or any(same is None for _, _, same in every):
         return None
-    made = tuple((numbers[id(like)], shape, dtype) for _, like, shape, dtype in kept)
+    made = tuple((numbers[id(like)], make) for _, like, make in kept)
     return Prepared(made, tuple(launches), numbered, cast("Any", tuple(every)), spans)
 
 
