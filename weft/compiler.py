@@ -454,6 +454,7 @@ def _buffer(name: str, host: HostBuffer, *, described: bool = False) -> sim.Buff
     return sim.Buffer(
         name, host.bytes(), host.pointer - host.address, host.pointer % PAGE, own, host.form, host.owner(),
         None if host.pad is None else sim.Pad(*host.pad),
+        tuple(_buffer(name, each) for each in host.multicast),
     )  # fmt: skip
 
 

@@ -319,6 +319,39 @@ def a_signal_before_the_store_is_complete(rank: int, fixed: bool):
     return y, 5
 
 
+@weft.jit
+def multicast(x: gl.symmetric, y, LINE: gl.constexpr, BEFORE: gl.constexpr, AFTER: gl.constexpr):
+    other, at = 1 - x.rank, gl.arange(0, 128, LINE)
+    if BEFORE:
+        gl.signal(x, other)
+        gl.wait_signal(x, other)
+    total = gl.multimem_ld_reduce(x.multicast + at)
+    if AFTER:
+        gl.signal(x, other, 1)
+        gl.wait_signal(x, other, 1)
+    if x.rank == 0:
+        gl.multimem_st(x.multicast + at, total + 1)
+    gl.signal(x, other, 2)
+    gl.wait_signal(x, other, 2)
+    gl.store(y + at, gl.load(x.local + at))
+
+
+@plant(*RACES)
+def a_multicast_sum_before_its_signal(rank: int, fixed: bool):
+    # BUG: nothing says that the other rank's host function has filled its array.
+    x, y = pair(rank)
+    multicast[1](weft.Symmetric(x), y, LINE, fixed, True)
+    return y, 2
+
+
+@plant(*RACES)
+def a_multicast_store_over_what_is_read(rank: int, fixed: bool):
+    # BUG: the other rank may still add up what rank 0 stores on all ranks.
+    x, y = pair(rank)
+    multicast[1](weft.Symmetric(x), y, LINE, True, fixed)
+    return y, 2
+
+
 @plant("hazard-ranks-apart")
 def a_barrier_of_one_rank(rank: int, fixed: bool):
     # BUG: the other rank never comes.

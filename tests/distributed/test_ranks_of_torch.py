@@ -46,7 +46,7 @@ class Fake:
         return Tensor("pad", 0)
 
     def rendezvous(self, tensor: Tensor, name: str) -> Any:
-        if not isinstance(tensor, Tensor) or name != "0":
+        if not isinstance(tensor, Tensor) or name not in ("0", "tensor parallel"):
             raise RuntimeError("not symmetric")
         return SimpleNamespace(
             rank=1, world_size=3, buffer_ptrs=STARTS[tensor.pool], multicast_ptr=9 << 20, barrier=self.barrier
@@ -89,6 +89,16 @@ def test_the_pad_is_made_once(fake: Fake):
     assert group.pads() == group.pads() == tuple(STARTS["pad"])
     assert fake.pads == [pad_words(3)]
     assert fake.barriers == 1
+
+
+def test_a_subgroup_has_a_pad_and_questions_of_its_own(fake: Fake):
+    tensor = Tensor("tensor", 0)
+    for name in ("0", "tensor parallel"):
+        group = of_torch.group_of(tensor, SimpleNamespace(group_name=name))
+        assert group.pads() == tuple(STARTS["pad"])
+        group.agree("the machine code of kernel f", "1234")
+    assert len(fake.pads) == 2
+    assert {key.split("/")[1] for key in fake.keys} == {"0", "tensor parallel"}
 
 
 def test_shapes_and_kernels_are_compared(fake: Fake):

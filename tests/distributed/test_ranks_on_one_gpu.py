@@ -1,10 +1,11 @@
-"""Kernels between ranks on a GPU, all ranks of which share it: `weft.distributed.on_one_gpu`, with small grids.
-
-Ranks meet before each launch: CUDA loads the code of a kernel at its first launch and waits for the GPU meanwhile, and a rank
-that does so while the other one waits for it would wait for itself."""
+"""Kernels between ranks on a GPU, all ranks of which share it: `weft.distributed.on_one_gpu`, with small grids."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ REDUCE = ReduceMatmulConfig(programs=30)
 PROGRAMS = 30
 """Programs of a rank that take a multiprocessor each: those of four ranks fit on an H200 with 132 at once."""
 LAUNCHES = 5
+ROOT = Path(__file__).parents[2]
 
 
 class Numbers:
@@ -160,6 +162,51 @@ def test_ranks_of_one_gpu(torch: Any, check: Any, ranks: int):
 def test_ranks_of_one_gpu_that_multiply(torch: Any, check: Any, ranks: int):
     if torch.cuda.get_device_capability()[0] == 9:
         together(torch, check, ranks)
+
+
+TIMEOUT = """
+import torch
+import weft
+from weft import language as gl
+
+@weft.jit
+def waits(x: gl.symmetric):
+    if x.rank == 0:
+        gl.wait_signal(x, 1, 3, timeout_ns=300_000_000)
+
+def on(rank):
+    waits[1](weft.Symmetric(weft.distributed.empty(4, torch.float32)))
+    torch.cuda.current_stream().synchronize()
+
+weft.distributed.on_one_gpu(on, 2)
+"""
+
+
+@pytest.mark.gpu
+def test_a_signal_that_does_not_come_stops_the_kernel(torch: Any, tmp_path: Path):
+    """In a process of its own, whose context is lost."""
+    script = tmp_path / "waits.py"
+    script.write_text(TIMEOUT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
+    assert found.returncode == 1
+    said = "waits.py:9: rank 0, program (0, 0, 0): gl.wait_signal has waited for 0.3 s for a signal of rank 1 on flag 3"
+    assert said in found.stdout
+    assert "CUDA error" in found.stderr
+
+
+@pytest.mark.gpu
+def test_ranks_of_one_gpu_that_launch_different_kernels(torch: Any):
+    def on(rank: int):
+        x = weft.Symmetric(weft.distributed.empty(16, torch.float32))
+        method: Any = "one_shot" if rank else "two_shot"
+        distributed.all_reduce(x, method=method)
+
+    with pytest.raises(LaunchError) as found:
+        weft.distributed.on_one_gpu(on, 2)
+    assert found.value.code == "ranks-different"
+    assert "rank 0 is at the machine code of kernel two_shot" in found.value.message
 
 
 def test_ranks_of_one_gpu_have_a_positive_number():

@@ -27,4 +27,4 @@ def stage(name: str) -> Iterator[None]:
 def world(on: Callable[[int], Any], ranks: int, seed: int = 0, of: str = "tile") -> list[Any]:
     """The results of a host function on every rank."""
     with stage(of):
-        return weft.distributed.simulate(on, ranks=ranks, seed=seed)
+        return weft.distributed.simulate(on, ranks=ranks, seed=seed, multicast=True)

@@ -42,6 +42,10 @@ def wrong(x: gl.symmetric, y, CASE: gl.constexpr, EACH: gl.constexpr):
         gl.wait_signal(x, 0, count=0)
     elif CASE == "multicast":
         gl.store(x.multicast, 1.0)
+    elif CASE == "multimem type":
+        gl.multimem_ld_reduce(x.local, op="xor")
+    elif CASE == "multimem op":
+        gl.multimem_red(x.local, 1.0, op="sub")
     elif CASE == "run-time rank":
         gl.store(x.peer(x.rank + 2), 1.0)
     else:
@@ -58,6 +62,8 @@ MISTAKES = [
     ("timeout", "ranks-timeout", "got 0"),
     ("count", "ranks-count", "got 0"),
     ("multicast", "ranks-no-multicast", "x has no multicast address"),
+    ("multimem type", "multimem-type", "got float32, and takes for op='xor' int32"),
+    ("multimem op", "multimem-type", "got op='sub', and takes op add, min"),
 ]
 
 

@@ -14,6 +14,8 @@ HEADS = {
     "copy_opposite": ["conversion"],
     "all_reduce": ["meetings", "registers", "two-shot"],
     "matmul_scattered": ["tiles multiplied while sending", "overlapped"],
+    "all_reduce_norm": ["launches", "fused", "apart"],
+    "experts": ["rows to other ranks", "dropped"],
     "row_sum": ["shuffles", "shared bytes"],
     "softmax": ["registers", "elements per thread"],
     "tma_copy": ["requests each way", "shared bytes"],

@@ -56,14 +56,33 @@ def test_all_reduce(ranks: int, n: int, method: Any, dtype: Any):
                 np.testing.assert_array_equal(found, total(ranks, n, dtype, launch))
 
 
-def test_all_reduce_of_three_ranks_in_lowered_ir():
+@pytest.mark.parametrize("method", ["one_shot_multicast", "two_shot_multicast"])
+def test_all_reduce_by_multicast(method: Any):
+    n, ranks = 5008, 2
+
+    def on(rank: int):
+        x = weft.distributed.empty(n, BF16)
+        shared, results = weft.Symmetric(x), []
+        for launch in range(2):
+            x[:] = numbers(rank, n, BF16, launch)
+            distributed.all_reduce(shared, method=method)
+            results.append(x.copy())
+        return results
+
+    for results in weft.distributed.simulate(on, ranks, 2, multicast=True):
+        for launch, found in enumerate(results):
+            np.testing.assert_array_equal(found, total(ranks, n, BF16, launch))
+
+
+@pytest.mark.parametrize("ranks", [3, 8])
+def test_all_reduce_of_more_ranks_in_lowered_ir(ranks: int):
     def on(rank: int):
         x = weft.distributed.empty((3, 700), np.int32)
         x[:] = numbers(rank, (3, 700), np.int32)
         return distributed.all_reduce(weft.Symmetric(x), method="two_shot")
 
-    for found in world(on, 3, 1, "lowered"):
-        np.testing.assert_array_equal(found, total(3, (3, 700), np.int32))
+    for found in world(on, ranks, 1, "lowered"):
+        np.testing.assert_array_equal(found, total(ranks, (3, 700), np.int32))
 
 
 @pytest.mark.parametrize("ranks", WORLDS)
@@ -315,6 +334,7 @@ MISTAKES = {
         _shared((8, 8)), IDS, IDS, np.zeros((8, 2), np.float32), 4, programs=5000
     ),
     "kernels-ranks-experts": lambda: distributed.dispatch(HALF, IDS, 5, _shared((8, 8), np.float16), _shared((2, 5))),
+    "kernels-ranks-multicast": lambda: distributed.all_reduce(_shared(16), method="two_shot_multicast"),
     "kernels-ranks-method": lambda: distributed.all_reduce(_shared(4), method="three_shot"),  # pyright: ignore[reportArgumentType]
 }
 

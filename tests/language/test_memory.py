@@ -9,6 +9,8 @@ from weft import language as gl
 from weft.language.nvidia.ampere import CachePolicy, FractionalEvictionPolicy
 
 WEAK = {"order": "", "scope": "gpu"}
+READ_HERE, WRITTEN_HERE = {"multimem": ""}, {"multimem": False}
+"""Accesses of one rank's memory, not by multicast addresses."""
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg")
 
 
@@ -71,7 +73,14 @@ def test_load(kernel):
     x = gl.load(addresses(kernel, gl.float16))
     assert (x.dtype, x.shape, x.layout) == (gl.float16, [128], BLOCKED)
     assert gl.load(kernel.pointer(gl.int8)).handle.type == kernel.scalar(gl.int8).handle.type
-    assert kernel.last("memory.load").attrs == {"cache": "", "eviction": "", **HINTS, "volatile": False, **WEAK}
+    assert kernel.last("memory.load").attrs == {
+        "cache": "",
+        "eviction": "",
+        **HINTS,
+        **READ_HERE,
+        "volatile": False,
+        **WEAK,
+    }
 
 
 def test_load_with_a_mask(kernel):
@@ -106,9 +115,22 @@ HINTS = {"l2": (), "prefetch": 0}
 def test_policies(kernel):
     p = addresses(kernel)
     gl.load(p, cache_modifier=".cg", volatile=True)
-    assert kernel.last("memory.load").attrs == {"cache": ".cg", "eviction": "", **HINTS, "volatile": True, **WEAK}
+    assert kernel.last("memory.load").attrs == {
+        "cache": ".cg",
+        "eviction": "",
+        **HINTS,
+        **READ_HERE,
+        "volatile": True,
+        **WEAK,
+    }
     gl.store(p, 0, eviction_policy="evict_last")
-    assert kernel.last("memory.store").attrs == {"cache": "", "eviction": "evict_last", "l2": (), **WEAK}
+    assert kernel.last("memory.store").attrs == {
+        "cache": "",
+        "eviction": "evict_last",
+        "l2": (),
+        **WEAK,
+        **WRITTEN_HERE,
+    }
     with mistake("language-cache-modifier") as found:
         gl.load(p, cache_modifier=".wb")
     assert ".ca, .cg" in found.text
@@ -179,11 +201,12 @@ def test_orders_of_loads_and_stores(kernel, scope):
     for sem in ("relaxed", "acquire"):
         gl.load(p, sem=sem, scope=scope)
         assert kernel.last("memory.load").attrs == {
-            "cache": "", "eviction": "", **HINTS, "volatile": False, "order": sem, **reach
+            "cache": "", "eviction": "", **HINTS, **READ_HERE, "volatile": False, "order": sem, **reach
         }  # fmt: skip
     for sem in ("relaxed", "release"):
         gl.store(p, 0, sem=sem, scope=scope)
-        assert kernel.last("memory.store").attrs == {"cache": "", "eviction": "", "l2": (), "order": sem, **reach}
+        plain = {"cache": "", "eviction": "", "l2": (), **WRITTEN_HERE}
+        assert kernel.last("memory.store").attrs == {**plain, "order": sem, **reach}
 
 
 def test_orders_that_loads_and_stores_do_not_have(kernel):
@@ -249,13 +272,13 @@ def test_atomics(kernel, kind):
     old = getattr(gl, f"atomic_{kind}")(p, 1, mask=mask)
     assert old.dtype == gl.int32 and old.shape == [128]
     op = kernel.last("memory.atomic")
-    assert op.attrs == {"kind": kind, "order": "acq_rel", "scope": "gpu"}
+    assert op.attrs == {"kind": kind, "order": "acq_rel", "scope": "gpu", **WRITTEN_HERE}
     assert op.operands[2] is mask.handle
 
 
 def test_atomic_order_and_scope(kernel):
     gl.atomic_add(kernel.pointer(), 1.0, sem="relaxed", scope="sys")
-    assert kernel.last("memory.atomic").attrs == {"kind": "add", "order": "relaxed", "scope": "sys"}
+    assert kernel.last("memory.atomic").attrs == {"kind": "add", "order": "relaxed", "scope": "sys", **WRITTEN_HERE}
     with mistake("language-atomic-order"):
         gl.atomic_add(kernel.pointer(), 1.0, sem="seq_cst")
     with mistake("language-atomic-order"):

@@ -252,7 +252,7 @@ CASES: dict[str, Callable[[], None]] = {
     "copies_that_add_arrivals": handed_over(kernels.copies_that_arrive, True),
     "ping_pong": handed_over(kernels.ping_pong),
     "products": multiplied("matmul_pipelined_kernel", 8, 16, 16, 16, 3),
-    "products_spread": multiplied("matmul_pipelined_kernel", 8, 128, 16, 128, 3),
+    "products_spread": multiplied("matmul_pipelined_kernel", 8, 256, 64, 256, 3),
     "products_persistent": multiplied("persistent_matmul_pipelined_kernel", 8, 16, 16, 16, 3, False),
     "products_stolen": multiplied("persistent_matmul_pipelined_kernel", 4, 32, 32, 16, 4, True),
     "products_cooperative": specialised(products.cooperate, 128, 2),

@@ -19,7 +19,7 @@ from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.kernels import distributed
 from weft.ops import arith, memory
 
-N = 700
+N = 704
 RANKS = 2
 
 
@@ -36,6 +36,10 @@ def one_shot(x: np.ndarray, shared: weft.Symmetric) -> Any:
 
 def two_shot(x: np.ndarray, shared: weft.Symmetric) -> Any:
     return distributed.all_reduce(shared, method="two_shot")
+
+
+def two_shot_multicast(x: np.ndarray, shared: weft.Symmetric) -> Any:
+    return distributed.all_reduce(shared, method="two_shot_multicast")
 
 
 def gather(x: np.ndarray, shared: weft.Symmetric) -> Any:
@@ -121,7 +125,7 @@ def combined(rank: int) -> None:
         distributed.combine(rows, ids, places, np.ones((2, 2), np.float32), RANKS, programs=1)
 
 
-KERNELS = {each.__name__: of_line(each) for each in (one_shot, two_shot, gather, scatter_sums)}
+KERNELS = {each.__name__: of_line(each) for each in (one_shot, two_shot, two_shot_multicast, gather, scatter_sums)}
 FUSED = {
     "two_shot_norm": (normalised,), "matmul_sums": (summed(True), summed(False)), "gather_matmul": (gathered,),
     "dispatch": (exchanged,), "combine": (combined,),
@@ -177,7 +181,7 @@ def test_a_mutant_is_reported(monkeypatch: pytest.MonkeyPatch, name: str, place:
     monkeypatch.setattr(compiler.Stages, "simulated", property(simulated))
     for on, seed in product(HOSTS[name], (0, 4)):
         with weft.simulate(target="sm_90a"), pytest.raises(Hazard):
-            weft.distributed.simulate(on, RANKS, seed)
+            weft.distributed.simulate(on, RANKS, seed, multicast=True)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.matrix) for seed in (1, 2, 3))])
@@ -185,4 +189,4 @@ def test_a_mutant_is_reported(monkeypatch: pytest.MonkeyPatch, name: str, place:
 def test_a_correct_kernel_is_not(name: str, seed: int):
     for on in HOSTS[name]:
         with weft.simulate(target="sm_90a"):
-            weft.distributed.simulate(on, RANKS, seed)
+            weft.distributed.simulate(on, RANKS, seed, multicast=True)

@@ -12,7 +12,9 @@ from tests.mutation.cases import CASES
 from tests.mutation.harness import HARMLESS, recorded
 
 WAYS = [*product(["late", "early", "random"], [0, 1, 2])]
-PLAIN = ["copy_1d", "copy_2d", "copy_opposite", "row_sum", "softmax", "all_reduce", "matmul_scattered"]
+PLAIN = [
+    "copy_1d", "copy_2d", "copy_opposite", "row_sum", "softmax", "all_reduce", "matmul_scattered", "all_reduce_norm", "experts",
+]  # fmt: skip
 ASYNCHRONOUS = ["tma_copy", "add_async_copy", "add_tma", "add_warp_specialized"]
 PRODUCTS = ["matmul_ladder", "matmul_warp_specialized", "matmul_schedules", "matmul_gelu", "matmul_int4", "attention"]
 BLACKWELL = ["matmul_blackwell", "matmul_scaled", "tma_gather"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from weft.distributed.group import Group
 from weft.errors import distributed as errors
@@ -11,32 +12,66 @@ from weft.errors import fail
 from weft.scoped import Scoped
 
 
-class Member(Group, Protocol):
+class World(Protocol):
+    """What the ranks of a world in this process have in common."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        ...
+
+    def tensor(self, number: int, rank: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The array of a rank in a collective allocation. Raises LaunchError (ranks-different)."""
+        ...
+
+    def around(self, owner: Any, rank: int) -> Sequence[Any] | None:
+        """The arrays of all ranks of the allocation in which a rank has this one; None if it is no symmetric memory."""
+        ...
+
+
+W = TypeVar("W", bound=World)
+
+
+class Member(Group, Generic[W]):
     """A rank of a world in this process, which allocates symmetric memory and meets the others. `rooms`: memory that the
     operators of `weft.torch` keep."""
 
+    __slots__ = ("_allocations", "_rank", "rooms", "world")
+
+    def __init__(self, world: W, rank: int) -> None:
+        self.world, self._rank = world, rank
+        self.rooms: dict[Any, Any] = {}
+        self._allocations = 0
+
     @property
-    def rooms(self) -> dict[Any, Any]:
-        """Symmetric tensors by use."""
-        ...
+    def rank(self) -> int:
+        """This rank."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.world.size
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The next symmetric array of this rank. Raises LaunchError (ranks-different)."""
+        number = self._allocations
+        self._allocations += 1
+        return self.world.tensor(number, self.rank, shape, dtype)
 
     def has(self, owner: Any) -> bool:
         """Whether an array is symmetric memory of this rank."""
-        ...
+        return self.world.around(owner, self.rank) is not None
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The next symmetric array of this rank."""
-        ...
-
+    @abstractmethod
     def barrier(self) -> None:
         """Meet the other ranks."""
-        ...
 
 
-current: Scoped[Member | None] = Scoped("weft.distributed.current")
+current: Scoped[Member[Any] | None] = Scoped("weft.distributed.current")
 
 
-def member(what: str) -> Member:
+def member(what: str) -> Member[Any]:
     """The rank that this thread runs. Raises LaunchError (ranks-outside)."""
     found = current.innermost(None)
     if found is None:
@@ -44,7 +79,7 @@ def member(what: str) -> Member:
     return found
 
 
-def group_of(owner: Any) -> Member:
+def group_of(owner: Any) -> Member[Any]:
     """The group of an array. Raises LaunchError: ranks-outside, ranks-plain-tensor."""
     group = member("weft.Symmetric")
     if not group.has(owner):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 
@@ -25,14 +26,22 @@ class Group(Protocol):
         """The address `skip` bytes after the start of a symmetric tensor, on each rank."""
         ...
 
-    def agree(self, what: str, value: str) -> None:
-        """Compare a value with that of all ranks, once. Raises LaunchError: ranks-different, ranks-silent."""
+    def agree(self, what: str, value: str) -> AbstractContextManager[None] | None:
+        """Compare a value, as the machine code of a kernel about to be launched, with that of all ranks, once. Raises
+        LaunchError: ranks-different, ranks-silent.
+
+        Returns a block in which to launch where every launch has to ask, not only a kernel's first."""
         ...
 
     def pads(self) -> Sequence[Any]:
         """The address of the signal pad of each rank."""
         ...
 
-    def multicast(self, owner: Any, skip: int) -> int:
+    def copy(self, owner: Any, rank: int, source: Any) -> None:
+        """Copy an array to the same place as a symmetric tensor's on a rank, in the order of the stream. Both have been
+        checked."""
+        ...
+
+    def multicast(self, owner: Any, skip: int) -> Any:
         """The multicast address of the same place; 0 if there is none."""
         ...

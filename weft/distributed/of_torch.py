@@ -3,7 +3,7 @@
 PyTorch's own signal pads belong to its kernels, which expect them to be zero between two of them, so weft allocates pads of its
 own: one per group and device, zeroed once, before the first kernel. What PyTorch offers here is alpha
 (`torch.distributed._symmetric_memory`); this file is all that weft knows of it: `empty`, `rendezvous`, and the handle's `rank`,
-`world_size`, `buffer_ptrs`, `multicast_ptr` and `barrier`.
+`world_size`, `buffer_ptrs`, `multicast_ptr`, `get_buffer` and `barrier`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,12 @@ class TorchGroup:
             return
         compare(self.name, self.rank, self.size, what, value)
         _agreed.add((self.name, what, value))
+
+    def copy(self, owner: Any, rank: int, source: Any) -> None:
+        """Copy a tensor to the same place on a rank, on PyTorch's current stream; between GPUs a copy engine does it."""
+        handle = _handle(owner, self.name)
+        skip = (owner.data_ptr() - int(handle.buffer_ptrs[handle.rank])) // owner.element_size()
+        handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip).copy_(source)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """The multicast address of the same place; 0 if there is none."""

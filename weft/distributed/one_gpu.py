@@ -1,19 +1,25 @@
 """Several ranks on one GPU: a thread of Python and a stream for each, to run kernels of several ranks where there is one GPU.
 
 Peers' memory is that of the same GPU, so this says nothing about links or their speed.
+
+Some calls of CUDA wait for all kernels that run, and let no other thread of the process launch meanwhile: with CUDA 13.0
+`cudaFree` and a thread's first product of cuBLAS do, `cudaMalloc` does not. Where a kernel already waits for the launch of
+another rank, neither ever ends. So the ranks launch together: from the first launch of a kernel with symmetric tensors to the
+last one, no rank does anything else.
 """
 
 from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar
 
 from weft.distributed.agreement import SECONDS
-from weft.distributed.current import current
+from weft.distributed.current import Member, current
 from weft.errors import distributed as errors
 from weft.errors import fail
 from weft.plain import whole
@@ -29,15 +35,34 @@ class _World:
     size: int
     torch: Any
     pads: Sequence[Any]
-    meeting: threading.Barrier
-    allocations: list[Sequence[Any]]
-    kernels: dict[tuple[str, str], threading.Barrier]
+    allocations: list[Sequence[Any]] = field(default_factory=list[Sequence[Any]])
+    at: dict[int, str] = field(default_factory=dict[int, str])
+    different: BaseException | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+    meeting: threading.Barrier = field(init=False)
 
-    def loaded(self, what: str, value: str) -> threading.Barrier:
-        """Where the ranks meet that have loaded a kernel."""
-        with self.lock:
-            return self.kernels.setdefault((what, value), threading.Barrier(self.size))
+    def __post_init__(self) -> None:
+        self.meeting = threading.Barrier(self.size, self._compare)
+
+    def meet(self, rank: int, at: str) -> None:
+        """Wait for the other ranks, which get to the same point. Raises LaunchError: ranks-different, ranks-silent."""
+        self.at[rank] = at
+        try:
+            self.meeting.wait(SECONDS)
+        except threading.BrokenBarrierError as error:
+            if self.different is not None:
+                raise self.different from error
+            others = ", ".join(str(other) for other in range(self.size) if other != rank)
+            raise fail(errors.SILENT, ranks=others, own=rank, what=at, seconds=SECONDS) from error
+
+    def _compare(self) -> None:
+        """Called when all have come, before any goes on."""
+        own = self.at[0]
+        other = next((rank for rank, at in self.at.items() if at != own), 0)
+        if other:
+            one, another = f"rank 0 is at {own}", f"rank {other} at {self.at[other]}"
+            self.different = fail(errors.DIFFERENT, what="where they meet", one=one, other=another)
+            raise threading.BrokenBarrierError
 
     def tensor(self, number: int, rank: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """The tensor of a rank in a collective allocation. Raises LaunchError (ranks-different)."""
@@ -53,73 +78,54 @@ class _World:
             raise fail(errors.DIFFERENT, what=what, one=one, other=f"rank {rank} allocates {dtype} {shape}")
         return made
 
+    def around(self, owner: Any, rank: int) -> Sequence[Any] | None:
+        """The tensors of all ranks of the allocation in which a rank has this one."""
+        at = owner.data_ptr()
+        for each in self.allocations:
+            first = each[rank].data_ptr()
+            if first <= at < first + max(each[rank].nbytes, 1):
+                return each
+        return None
 
-class OnOneGpu:
+
+class OnOneGpu(Member[_World]):
     """The group of such a world, as one rank sees it."""
 
-    __slots__ = ("_allocations", "_loaded", "_world", "rank", "rooms")
-
-    def __init__(self, world: _World, rank: int) -> None:
-        self._world = world
-        self.rank = rank
-        self.rooms: dict[Any, Any] = {}
-        self._allocations = 0
-        self._loaded: set[tuple[str, str]] = set()
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return self._world.size
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The next symmetric tensor of this rank."""
-        number = self._allocations
-        self._allocations += 1
-        return self._world.tensor(number, self.rank, shape, dtype)
+    __slots__ = ()
 
     def peers(self, owner: Any, skip: int) -> Sequence[int]:
         """The address of the same place on each rank."""
-        each = self._tensors(owner)
+        each = self.world.around(owner, self.rank)
         assert each is not None
         distance = owner.data_ptr() + skip - each[self.rank].data_ptr()
         return [tensor.data_ptr() + distance for tensor in each]
 
-    def agree(self, what: str, value: str) -> None:
-        """All ranks have loaded a kernel before the first one launches it: CUDA waits for kernels that run when it loads
-        another one. There is nothing to compare, all ranks are of this process. Raises LaunchError (ranks-silent)."""
-        if (what, value) in self._loaded:
-            return
-        self._loaded.add((what, value))
-        try:
-            self._world.loaded(what, value).wait(SECONDS)
-        except threading.BrokenBarrierError as error:
-            others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
-            raise fail(errors.SILENT, ranks=others, own=self.rank, what=what, seconds=SECONDS) from error
+    @contextmanager
+    def agree(self, what: str, value: str) -> Iterator[None]:
+        """A block in which all ranks launch the kernel, and nothing else. Raises LaunchError: ranks-different, ranks-silent."""
+        self.world.meet(self.rank, f"{what}, {value}")
+        yield
+        self.world.meet(self.rank, f"the end of this launch: {what}, {value}")
 
     def pads(self) -> Sequence[int]:
         """The addresses of the signal pads."""
-        return [pad.data_ptr() for pad in self._world.pads]
+        return [pad.data_ptr() for pad in self.world.pads]
+
+    def copy(self, owner: Any, rank: int, source: Any) -> None:
+        """Copy a tensor to the same place on a rank."""
+        each = self.world.around(owner, self.rank)
+        assert each is not None
+        first = (owner.data_ptr() - each[self.rank].data_ptr()) // owner.element_size()
+        each[rank].view(-1)[first : first + owner.numel()].view(owner.shape).copy_(source)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """One GPU has no multicast addresses."""
         return 0
 
-    def has(self, owner: Any) -> bool:
-        """Whether a tensor is symmetric memory of this rank."""
-        return self._tensors(owner) is not None
-
     def barrier(self) -> None:
         """Meet the other ranks, behind all that their streams were given."""
-        self._world.torch.cuda.current_stream().synchronize()
-        self._world.meeting.wait()
-
-    def _tensors(self, owner: Any) -> Sequence[Any] | None:
-        at = owner.data_ptr()
-        for each in self._world.allocations:
-            first = each[self.rank].data_ptr()
-            if first <= at < first + max(each[self.rank].nbytes, 1):
-                return each
-        return None
+        self.world.torch.cuda.current_stream().synchronize()
+        self.world.meet(self.rank, "a barrier")
 
 
 def on_one_gpu(fn: Callable[[int], T], ranks: int = 2) -> list[T]:
@@ -127,9 +133,11 @@ def on_one_gpu(fn: Callable[[int], T], ranks: int = 2) -> list[T]:
 
     A host function of `weft.distributed.simulate` runs so on a GPU: `weft.distributed.empty` then allocates CUDA tensors, of
     a dtype of PyTorch. Each rank is a thread with a stream of its own, and the programs of all ranks have to fit on the GPU
-    together: choose grids of at most its share. CUDA waits for the GPU when it loads the code of a kernel, at its first
-    launch. The ranks meet before the first launch of a kernel with symmetric tensors; where other libraries have kernels of
-    their own to load, meet by `weft.distributed.barrier` behind them.
+    together: choose grids of at most its share. All ranks launch the same kernels with symmetric tensors in the same order,
+    and meet before and behind each launch: a call of CUDA that waits for kernels, such as `cudaFree`, holds up the launches
+    of all threads of a process. Ranks in processes of their own, as of `torchrun`, wait there for their own GPU's kernels only,
+    which other processes' launches complete, so that such a call costs them time at most. A replay of a graph is no launch of
+    weft's: meet by `weft.distributed.barrier` before it.
 
     A failure on a rank is raised when all have ended. Raises LaunchError (ranks-option).
     """
@@ -140,7 +148,7 @@ def on_one_gpu(fn: Callable[[int], T], ranks: int = 2) -> list[T]:
     torch = import_module("torch")
     pads = [torch.zeros(pad_words(count), dtype=torch.int32, device="cuda") for _ in range(count)]
     torch.cuda.synchronize()
-    world = _World(count, torch, pads, threading.Barrier(count), [], {})
+    world = _World(count, torch, pads)
     device, results, failed = torch.cuda.current_device(), dict[int, T](), list[BaseException]()
 
     def run(rank: int) -> None:
@@ -151,8 +159,7 @@ def on_one_gpu(fn: Callable[[int], T], ranks: int = 2) -> list[T]:
                 stream.synchronize()
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that called `on_one_gpu`
             failed.append(error)
-            for meeting in (world.meeting, *world.kernels.values()):
-                meeting.abort()
+            world.meeting.abort()
 
     threads = [threading.Thread(target=contextvars.copy_context().run, args=(run, rank)) for rank in range(count)]
     for thread in threads:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from weft import simulation
-from weft.distributed.current import current
+from weft.distributed.current import Member, current
 from weft.errors import distributed as errors
 from weft.errors import fail
 from weft.loading import load_module
@@ -24,27 +24,10 @@ MOST_RANKS = 64
 """A simulated world has at most this many ranks, each of them a thread of Python."""
 
 
-class Simulated:
+class Simulated(Member["_World"]):
     """The group of a simulated world, as one rank sees it."""
 
-    __slots__ = ("_allocations", "_world", "rank", "rooms")
-
-    def __init__(self, world: _World, rank: int) -> None:
-        self._world = world
-        self.rank = rank
-        self.rooms: dict[Any, Any] = {}
-        self._allocations = 0
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return self._world.size
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The next symmetric array of this rank."""
-        number = self._allocations
-        self._allocations += 1
-        return self._world.array(number, self.rank, shape, np.dtype(dtype))
+    __slots__ = ()
 
     def barrier(self) -> None:
         """Meet the other ranks. Raises Deadlock if one never comes."""
@@ -52,7 +35,7 @@ class Simulated:
 
     def peers(self, owner: Any, skip: int) -> Sequence[HostBuffer]:
         """The memory of a symmetric array on each rank."""
-        own, arrays = host_buffer(owner), self._arrays(owner)
+        own, arrays = host_buffer(owner), self.world.around(owner, self.rank)
         assert arrays is not None
         return [
             _moved(own, arrays[self.rank], each, skip, f".peer({rank})") for rank, each in enumerate(arrays)
@@ -64,25 +47,35 @@ class Simulated:
     def pads(self) -> Sequence[HostBuffer]:
         """The signal pads."""
         found: list[HostBuffer] = []
-        for rank, pad in enumerate(self._world.pads):
+        for rank, pad in enumerate(self.world.pads):
             found.append(replace(host_buffer(pad), label=f"the signals of rank {rank}", pad=(rank, self.size)))
         return found
 
-    def multicast(self, owner: Any, skip: int) -> int:
-        """The simulator has no multicast addresses."""
-        return 0
+    def copy(self, owner: Any, rank: int, source: Any) -> None:
+        """Copy an array to the same place on a rank."""
+        arrays = self.world.around(owner, self.rank)
+        assert arrays is not None
+        origin = self.world.around(source, self.rank)
+        read = None if origin is None else (origin[self.rank], _elements(source, origin[self.rank]))
+        member = cast("Any", simulation.member())
+        member.copy(arrays[rank], _elements(owner, arrays[self.rank]), np.ravel(source), read)
 
-    def has(self, owner: Any) -> bool:
-        """Whether an array is symmetric memory of this rank."""
-        return self._arrays(owner) is not None
+    def multicast(self, owner: Any, skip: int) -> HostBuffer | int:
+        """The multicast address of the same place, which is memory that nothing may access; 0 if the world has none."""
+        if not self.world.multicast:
+            return 0
+        own, arrays = host_buffer(owner), self.world.around(owner, self.rank)
+        assert arrays is not None
+        stands_for = self.world.stand_in(arrays[self.rank])
+        moved = _moved(own, arrays[self.rank], stands_for, skip, ".multicast")
+        return replace(moved, multicast=tuple(self.peers(owner, 0)))
 
-    def _arrays(self, owner: Any) -> Sequence[Any] | None:
-        at = host_buffer(owner).pointer
-        for arrays in self._world.allocations:
-            first = arrays[self.rank].ctypes.data
-            if first <= at < first + max(arrays[self.rank].nbytes, 1):
-                return arrays
-        return None
+
+def _elements(part: Any, whole: Any) -> Any:
+    """The numbers of an array's elements in the one that it is a part of."""
+    first: int = (host_buffer(part).pointer - whole.ctypes.data) // part.itemsize
+    size: int = part.size
+    return np.arange(first, first + size)
 
 
 def _moved(own: HostBuffer, base: Any, other: Any, skip: int, label: str) -> HostBuffer:
@@ -102,9 +95,16 @@ class _World:
     world: Any
     allocations: list[Sequence[Any]]
     pads: Sequence[Any]
+    multicast: bool
+    stand_ins: dict[int, Any] = field(default_factory=dict[int, Any])
 
-    def array(self, number: int, rank: int, shape: tuple[int, ...], dtype: Any) -> Any:
+    def stand_in(self, array: Any) -> Any:
+        """Memory at the multicast address of an array."""
+        return self.stand_ins.setdefault(array.ctypes.data, _aligned(array.shape, array.dtype))
+
+    def tensor(self, number: int, rank: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """The array of a rank in a collective allocation. Raises LaunchError (ranks-different)."""
+        dtype = np.dtype(dtype)
         if number == len(self.allocations):
             self.allocations.append(_arrays(self.size, shape, dtype))
             self.world.share(self.allocations[number])
@@ -114,6 +114,15 @@ class _World:
             what = f"their symmetric array number {number}"
             raise fail(errors.DIFFERENT, what=what, one=one, other=f"rank {rank} allocates {dtype} {shape}")
         return made[rank]
+
+    def around(self, owner: Any, rank: int) -> Sequence[Any] | None:
+        """The arrays of all ranks of the allocation in which a rank has this one."""
+        at = host_buffer(owner).pointer
+        for arrays in self.allocations:
+            first = arrays[rank].ctypes.data
+            if first <= at < first + max(arrays[rank].nbytes, 1):
+                return arrays
+        return None
 
 
 ALIGNMENT = 4096
@@ -134,7 +143,7 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> Any:
     return np.frombuffer(memory, np.uint8, nbytes, skip).view(dtype).reshape(shape)
 
 
-def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0) -> list[T]:
+def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0, *, multicast: bool = False) -> list[T]:
     """Run `fn(rank)` for every rank of a simulated group of GPUs; returns the results by rank.
 
     Launches in `fn` on host arrays run on the rank's own GPU and stream, at the same time as those of other ranks: one rank's
@@ -142,7 +151,8 @@ def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0) -> list[T]:
     `weft.distributed.barrier` meets the other ranks. What the simulator checks spans all ranks and launches (`weft.errors.
     hazard`: RankRace, RankScope, SignalReused, SignalLeft, Deadlock, and all hazards of single launches); it does not depend on
     the order in which ranks run. `seed` fixes that order: another seed delays other ranks, and makes the launches' own order
-    random, too, unless `weft.simulate` says otherwise.
+    random, too, unless `weft.simulate` says otherwise. With `multicast` symmetric memory has multicast addresses
+    (`gl.symmetric.multicast`), as on GPUs whose NVSwitch offers them.
 
     A failure on any rank ends all of them, and is raised. Raises LaunchError (ranks-option).
     """
@@ -159,7 +169,7 @@ def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0) -> list[T]:
     world = World(count, start)
     pads = _arrays(count, (pad_words(count),), np.dtype(np.int32))
     world.share(pads, watched=False)
-    group = _World(count, world, [], pads)
+    group = _World(count, world, [], pads, multicast)
     results: list[Any] = [None] * count
     way = simulation.current()
     way = replace(way, seed=way.seed or start)

@@ -7,14 +7,20 @@ GPUs, and of the world that runs otherwise: `weft.distributed.simulated` or `wef
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 from weft.distributed.current import current, group_of
 from weft.distributed.group import Group
+from weft.errors import distributed as errors
+from weft.errors import fail
 from weft.forms import of_torch
-from weft.runtime.arguments import array
+from weft.plain import whole
+from weft.runtime.arguments import array, extents
+from weft.runtime.dlpack import contiguous
 from weft.runtime.specialise import Pointer, Scalar, view_argument
 from weft.views.symmetric import SymmetricKey
 
@@ -48,12 +54,14 @@ class Symmetric:
     Raises LaunchError: ranks-plain-tensor for memory that is not symmetric, ranks-outside, ranks-no-peer-access.
     """
 
-    __slots__ = ("_argument", "group", "tensor")
+    __slots__ = ("_argument", "calls", "group", "tensor")
 
     def __init__(self, tensor: Any, group: Any = None) -> None:
         view = view_argument(tensor)
         owner = tensor if view is None else view.array
         self.tensor = tensor
+        # Prepared launches of the operators of `weft.kernels.distributed`, which a tensor of one place and shape repeats.
+        self.calls: dict[Any, Any] = {}
         self.group = _group_of(owner, group)
         self._argument = _argument(self.group, owner, view)
 
@@ -67,10 +75,15 @@ class Symmetric:
         """The number of ranks."""
         return self.group.size
 
-    def __weft_agree__(self, kernel: str, code: bytes) -> None:
+    @property
+    def has_multicast(self) -> bool:
+        """Whether the tensor has a multicast address, `x.multicast` in kernels."""
+        return self._argument.key.multicast
+
+    def __weft_agree__(self, kernel: str, code: bytes) -> AbstractContextManager[None] | None:
         """Before the first launch of a compiled kernel: compare it with that of the other ranks. Raises LaunchError
-        (ranks-different, ranks-silent)."""
-        self.group.agree(f"the machine code of kernel {kernel}", sha256(code).hexdigest()[:16])
+        (ranks-different, ranks-silent). Returns a block in which to launch if it has to be called before every launch."""
+        return self.group.agree(f"the machine code of kernel {kernel}", sha256(code).hexdigest()[:16])
 
     def __weft_view__(self) -> SymmetricArgument:
         """The description for a launch."""
@@ -78,6 +91,35 @@ class Symmetric:
 
     def __repr__(self) -> str:
         return f"Symmetric(rank {self.rank} of {self.world_size})"
+
+
+def copy(x: Symmetric, rank: int, source: Any) -> None:
+    """Copy `source`, an array of this rank, to the symmetric tensor `x` on a rank: a copy on this rank's stream, behind what it
+    was given, as `cudaMemcpyAsync`. Between GPUs a copy engine does it, and takes no multiprocessor from kernels.
+
+    `source` has the shape and dtype of `x.tensor`, and the elements of both lie one after another. Nothing orders the copy with
+    the other rank: a kernel behind it on the stream signals that it is done, and one before it waits for what the rank may
+    still read. The simulator reports races of copies as those of kernels. Raises LaunchError: ranks-copy, ranks-option."""
+    number, owner = whole(rank), x.tensor
+    if number is None or not 0 <= number < x.world_size:
+        expected = f"a rank from 0 to {x.world_size - 1}"
+        raise fail(errors.OPTION, what="copy", option="rank", value=rank, expected=expected, example="rank=0")
+    forms = [(array(each), extents(each)) for each in (owner, source)]
+    dtypes = [None if found is None else found.dtype for found, _ in forms]
+    shapes = [None if form is None else form[0] for _, form in forms]
+    lines = [form is not None and _is_line(*form) for _, form in forms]
+    if dtypes[0] is None or dtypes[0] != dtypes[1] or shapes[0] != shapes[1] or not all(lines):
+        shown = [
+            f"{dtype} {list(shape or ())}{'' if line else ', with gaps or in another order'}" if dtype else "no array"
+            for dtype, shape, line in zip(dtypes, shapes, lines, strict=True)
+        ]
+        raise fail(errors.COPY, got=shown[1], wanted=shown[0])
+    x.group.copy(owner, number, source)
+
+
+def _is_line(shape: Sequence[int], strides: Sequence[float]) -> bool:
+    each = zip(shape, strides, contiguous(shape), strict=True)
+    return all(size == 1 or stride == wanted for size, stride, wanted in each)
 
 
 def _group_of(owner: Any, group: Any) -> Group:

@@ -49,6 +49,26 @@ NO_MULTICAST = row(
     "{name} has no multicast address: its group has none (NVLink multicast needs NVSwitch and a driver that offers it)",
     "store to {name}.peer(rank) for each rank",
 )
+MULTIMEM_TYPE = row(
+    "multimem-type",
+    CompilationError,
+    "gl.{what} got {got}, and takes {known}",
+    "convert the values first, or load from and store to x.peer(rank) for each rank",
+)
+MULTIMEM_PAIRS = row(
+    "multimem-pairs",
+    CompilationError,
+    "a multimem access moves 32 bits or more, and this one has single elements of {dtype}",
+    "let neighbouring elements lie in one thread, at an address and with a mask whose divisibility is known: a length that is "
+    "a multiple of 16 is known to be one; gl.multiple_of() says so of other numbers",
+)
+COPY = row(
+    "ranks-copy",
+    LaunchError,
+    "weft.distributed.copy got {got}, and the symmetric tensor is {wanted}",
+    "copy between arrays of one shape and dtype, whose elements lie one after another; for a part of a symmetric tensor make a "
+    "weft.Symmetric of that part",
+)
 PLAIN = row(
     "ranks-plain-tensor",
     LaunchError,

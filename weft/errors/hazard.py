@@ -125,6 +125,10 @@ class SignalReused(Hazard):
     """A flag on which another rank waits for one value gets the next value before that rank is known to have seen it."""
 
 
+class MulticastAddress(Hazard):
+    """A multicast address that an ordinary access uses, or another address that a multimem access uses."""
+
+
 class SignalLeft(Hazard):
     """A signal that no launch has waited for: the next wait on its flag would take it."""
 
@@ -497,6 +501,18 @@ SIGNAL_REUSED = row(
     "{who} {access} {name}[{index}], on which {whom} waits for the value before, and nothing says that it has seen that value: "
     "if it comes later, it waits forever",
     "let the waiting rank answer before the flag is used again, or use gl.signal() and gl.wait_signal(), which count",
+)
+MULTICAST_ADDRESS = row(
+    "hazard-multicast-address",
+    MulticastAddress,
+    "program {program} {access} {name} by an ordinary access, whose result PTX does not define",
+    "use gl.multimem_ld_reduce(), gl.multimem_st() or gl.multimem_red(), or the memory of one rank, x.local or x.peer(rank)",
+)
+MULTIMEM_ADDRESS = row(
+    "hazard-multimem-address",
+    MulticastAddress,
+    "program {program} passes an address of {name} to a multimem access, which is no multicast address",
+    "pass x.multicast + offsets, inside of the tensor",
 )
 SIGNAL_LEFT = row(
     "hazard-signal-left",

@@ -56,7 +56,7 @@ DTYPES = row(
     "kernels-dtypes",
     LaunchError,
     "tensor cores do not multiply {a} by {b}",
-    "convert one of them; matmul supports {known}",
+    "convert {which} to {to}; matmul supports {known}",
 )
 DEVICES = row(
     "kernels-devices",
@@ -194,7 +194,7 @@ SCAN_STRIDES = row(
     "kernels-scan-strides",
     LaunchError,
     "rows of {name} are not contiguous: shape {shape}, strides {strides}",
-    "pass a contiguous copy, as of x.contiguous() or np.ascontiguousarray(x)",
+    "pass a contiguous copy, as of x.contiguous() or np.ascontiguousarray(x), which reads and writes {nbytes} bytes in all",
 )
 SCAN_OUT = row(
     "kernels-scan-out",
@@ -384,4 +384,10 @@ RANKS_METHOD = row(
     LaunchError,
     "{what} got method={got} for {size} elements",
     'use "two_shot", "one_shot"{limit}, or None to choose by size',
+)
+RANKS_MULTICAST = row(
+    "kernels-ranks-multicast",
+    LaunchError,
+    "{what} got method={got}, which needs NVLink multicast and a multiple of {multiple} elements, and {why}",
+    "leave method out; weft.distributed.simulate(..., multicast=True) simulates a group with multicast addresses",
 )

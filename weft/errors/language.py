@@ -137,6 +137,12 @@ POWER = row(
     "** of these computes in float32 or float64, but got {base} and {exponent}",
     "write {instead}",
 )
+DERIVATIVE = row(
+    "language-derivative",
+    CompilationError,
+    "gradients need the derivative of this, and there is none of {what}",
+    "write it by + - * /, gl.where, gl.minimum, gl.maximum and {known}, without branches and loops on run-time values",
+)
 MATMUL = row(
     "language-matmul",
     CompilationError,

@@ -62,6 +62,12 @@ class Builder:
                     return op
         return None
 
+    def behind(self, value: Value) -> tuple[Op, ...]:
+        """The operations of the innermost open region behind the one that defines a value, all of them if none does."""
+        ops = self._open[-1]
+        place = next((i for i in reversed(range(len(ops))) if value in ops[i].results), -1)
+        return tuple(ops[place + 1 :])
+
     def append(self, op: Op) -> None:
         """Append an existing operation."""
         self._open[-1].append(op)

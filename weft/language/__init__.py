@@ -132,6 +132,7 @@ from weft.language.math import (
     umulhi,
 )  # fmt: skip
 from weft.language.memory import load, store
+from weft.language.multimem import multimem_ld_reduce, multimem_red, multimem_st
 from weft.language.partitions import warp_specialize
 from weft.language.program import (
     barrier,
@@ -276,7 +277,7 @@ __all__ = [
     # Random numbers
     "pair_uniform_to_normal", "philox", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "uint_to_uniform_float",
     # Other ranks
-    "signal", "symmetric", "wait_signal",
+    "multimem_ld_reduce", "multimem_red", "multimem_st", "signal", "symmetric", "wait_signal",
     # Shapes
     "broadcast", "broadcast_to", "cat", "expand_dims", "join", "permute", "ravel", "reshape", "slice", "split", "trans",
     # Combining elements

@@ -93,6 +93,11 @@ class TargetLike(Protocol):
         ...
 
     @property
+    def has_multimem(self) -> bool:
+        """Accesses by multicast addresses."""
+        ...
+
+    @property
     def has_programmatic_launch(self) -> bool:
         """Programmatic dependent launch: a kernel may begin before the one before it in the stream has ended."""
         ...

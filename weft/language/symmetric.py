@@ -69,7 +69,8 @@ class symmetric:
 
     @property
     def multicast(self) -> tensor:
-        """The address at which stores and reductions (PTX `multimem`) reach this tensor on all ranks, for inline PTX.
+        """The address at which stores and reductions (PTX `multimem`) reach this tensor on all ranks: for
+        `gl.multimem_ld_reduce`, `gl.multimem_st` and `gl.multimem_red`. Any other access there is undefined.
 
         Raises CompilationError (ranks-no-multicast) where the group has none."""
         if self.address is None:
@@ -211,7 +212,8 @@ def _of_rank(what: str, pointers: tuple[tensor, ...], rank: Any) -> tensor:
     number = _rank(what, rank, len(pointers))
     if isinstance(number, int):
         return pointers[number]
-    chosen = pointers[0]
+    # Of the shape of the numbers, also in a group of one rank.
+    chosen = fit(pointers[0], common_form(what, [number, pointers[0]]))
     for other, pointer in enumerate(pointers[1:], 1):
         chosen = logic.where(logic.compare("eq", number, other), pointer, chosen)
     return chosen

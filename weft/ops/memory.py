@@ -29,6 +29,18 @@ MemoryScope = Literal["cta", "cluster", "gpu", "sys"]
 """The scope of an order: the threads of the block, of its cluster, of the GPU, or of the system (other GPUs and the host)."""
 
 
+Combine = Literal["", "add", "min", "max", "and", "or", "xor"]
+"""How a load from a multicast address combines what the ranks have; empty for an ordinary load."""
+_INTEGERS = ("int32", "uint32", "int64", "uint64")
+_HALVES = ("float16", "bfloat16")
+MULTIMEM: dict[str, tuple[str, ...]] = {
+    "add": (*_HALVES, "float32", "float64", *_INTEGERS),
+    **dict.fromkeys(("min", "max"), (*_HALVES, *_INTEGERS)),
+    **dict.fromkeys(("and", "or", "xor"), _INTEGERS),
+}
+"""The types that multimem accesses combine (PTX ISA, multimem.ld_reduce)."""
+
+
 @op("memory.addptr", elementwise=True, laws=Laws(neutral=0))
 def addptr(ptr: Value, offset: Value) -> Type:
     """The address `offset` elements (not bytes) past `ptr`."""
@@ -60,9 +72,10 @@ def _updates(attrs: Attrs) -> tuple[Effect, ...]:
 def load(
     ptr: Value, mask: Value | None, other: Value | None,
     cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), prefetch: int = 0, volatile: bool = False,
-    order: LoadOrder = "", scope: MemoryScope = "gpu",
+    order: LoadOrder = "", scope: MemoryScope = "gpu", multimem: Combine = "",
 ) -> Type:  # fmt: skip
-    """Read the elements at `ptr` where `mask` holds; elsewhere `other`, or an undefined value without it.
+    """Read the elements at `ptr` where `mask` holds; elsewhere `other`, or an undefined value without it. With `multimem`,
+    `ptr` are multicast addresses, and what all ranks have there is combined.
 
     With an `order` it is a strong access that is executed once per element: all threads that hold it get the same value."""
     require(not (order and volatile), "a volatile load is relaxed, and has no other order")
@@ -77,8 +90,10 @@ def load(
 def store(
     ptr: Value, value: Value, mask: Value | None,
     cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), order: StoreOrder = "", scope: MemoryScope = "gpu",
+    multimem: bool = False,
 ) -> None:  # fmt: skip
-    """Write `value` to `ptr` where `mask` holds. Elements that several threads hold are written once."""
+    """Write `value` to `ptr` where `mask` holds. Elements that several threads hold are written once. With `multimem`, `ptr`
+    are multicast addresses: every rank is written."""
     require(pointer_of(ptr).element_ty == value.type.element, "{} stored through {}", value.type, ptr.type)
     boolean(mask)
     same_form(ptr, value, mask)
@@ -87,11 +102,12 @@ def store(
 @op("memory.atomic", effects=_updates, stage="tile", removed_by=LOWER)
 def atomic(
     ptr: Value, value: Value, mask: Value | None,
-    kind: Atomic, order: MemoryOrder = "acq_rel", scope: MemoryScope = "gpu",
+    kind: Atomic, order: MemoryOrder = "acq_rel", scope: MemoryScope = "gpu", multimem: bool = False,
 ) -> Type:  # fmt: skip
     """Combine `value` into memory at `ptr` atomically where `mask` holds, exactly once per element; returns the old values.
 
-    The old value of an element that is masked off is undefined."""
+    The old value of an element that is masked off is undefined. With `multimem`, `ptr` are multicast addresses, every rank's
+    memory is updated, and no old value may be used."""
     require(pointer_of(ptr).element_ty == value.type.element, "{} combined through {}", value.type, ptr.type)
     require(kind in ("add", "max", "min", "xchg") or dtype_of(value).is_int(), "atomic {} needs integers", kind)
     boolean(mask)
@@ -174,7 +190,7 @@ def load_regs(
     ptr: Value, mask: Value | None, other: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, count: int,
     cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), prefetch: int = 0, volatile: bool = False,
-    order: LoadOrder = "", scope: MemoryScope = "gpu",
+    order: LoadOrder = "", scope: MemoryScope = "gpu", multimem: Combine = "",
 ) -> Type:  # fmt: skip
     """Read `count` registers. `mask` is one predicate per access, or one for all; `other` is an array of `count` or absent."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
@@ -189,6 +205,7 @@ def store_regs(
     ptr: Value, value: Value, mask: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int,
     cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), order: StoreOrder = "", scope: MemoryScope = "gpu",
+    multimem: bool = False,
 ) -> None:  # fmt: skip
     """Write registers; those that no access names are not written."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
@@ -210,12 +227,13 @@ def atomic_regs(
 def reduce_regs(
     ptr: Value, value: Value, mask: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, kind: Atomic, order: MemoryOrder,
-    scope: MemoryScope,
+    scope: MemoryScope, multimem: bool = False,
 ) -> None:  # fmt: skip
     """Combine registers into memory without reading old values, by accesses of two registers or more (PTX ISA, red with
-    `.vec_32_bit` or `.vec_16_bit`): each element is an atomic of its own."""
+    `.vec_32_bit` or `.vec_16_bit`), or with `multimem` into that of all ranks: each element is an atomic of its own."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
-    require(kind == "add" and order == "relaxed" and dtype_of(value).is_floating(), "no such vector")
+    vectors = kind == "add" and dtype_of(value).is_floating()
+    require(order == "relaxed" and (multimem or vectors), "no such vector")
     require(regs(value).element == pointer_of(ptr).element_ty, "combined through a pointer to another type")
 
 

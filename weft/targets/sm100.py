@@ -38,6 +38,7 @@ SM100 = Target(
     has_bf16_arith=True,
     has_bf16_atomics=True,
     has_vector_atomics=True,
+    has_multimem=True,
     has_fp8_cvt=True,
     has_fp4_cvt=True,
     has_f32x2=True,

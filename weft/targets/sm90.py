@@ -33,6 +33,7 @@ SM90 = Target(
     has_bf16_arith=True,
     has_bf16_atomics=True,
     has_vector_atomics=True,
+    has_multimem=True,
     has_fp8_cvt=True,
     has_redux=True,
 )

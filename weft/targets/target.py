@@ -95,6 +95,8 @@ class Target:
     has_bf16_atomics: bool = False
     has_vector_atomics: bool = False
     """Atomics on two or four adjacent floats in global memory."""
+    has_multimem: bool = False
+    """Accesses to the memory of several GPUs at once, by a multicast address."""
     has_fp8_cvt: bool = False
     has_fp4_cvt: bool = False
     has_f32x2: bool = False

@@ -148,14 +148,29 @@ def _packed(e: Emitter, register: Register, index: Index, pack: int) -> str:
         return texts[0]
     bits = element.itemsize * 8
     words = [f"__builtin_bit_cast(u{bits}, {text})" for text in texts]
+    if _two_halves(register):
+        joined = f"{e.pieces.use('join16')}({', '.join(words)})"
+        return joined if register.type == "u32" else f"__builtin_bit_cast({register.type}, {joined})"
     word = f"u{max(register.bits, bits)}"
     joined = " | ".join(f"({word}){text} << {bits * j}" if j else f"({word}){text}" for j, text in enumerate(words))
     return joined if register.type == word else f"__builtin_bit_cast({register.type}, {joined})"
 
 
+def _two_halves(register: Register) -> bool:
+    return register.count == 2 and register.bits == 32 and register.value.type.element.itemsize == 2
+
+
 def _unpack(e: Emitter, register: Register, name: str, target: Variable, index: Index, pack: int) -> None:
     """Unpack a result's register into its elements."""
     bits = register.value.type.element.itemsize * 8
+    if _two_halves(register):
+        word = name if register.type == "u32" else f"__builtin_bit_cast(u32, {name})"
+        halves = [e.names.fresh("half") for _ in range(2)]
+        e.out.statement(f"u16 {', '.join(halves)}; {e.pieces.use('part16')}({', '.join(halves)}, {word});")
+        for j, half in enumerate(halves):
+            place = target.at(member(index, pack, register.first + j))
+            e.out.statement(f"{place} = __builtin_bit_cast({target.type}, {half});")
+        return
     for j in range(register.count):
         place = target.at(member(index, pack, register.first + j))
         if register.count == 1 and target.type == register.type:

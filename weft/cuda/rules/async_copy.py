@@ -41,9 +41,13 @@ def _copy_piece(name: str, width: int, masked: bool, cache: str, l2: L2Policy, p
     hint, policy = ("", "") if not l2 else (HINT, f', "l"({policy_name(l2)}())')
     hint += f".L2::{prefetch}B" if prefetch else ""
     operands = f"[%0], [%1], {width}{', %2' if masked else ''}{f', %{2 + masked}' if l2 else ''}"
+    # With a policy and an address that is a register and a uniform register, ptxas takes wrong uniform registers for both, and
+    # the copy is an illegal instruction (13.0, sm_90a: `LDGSTS [R3+UR0], desc[UR1]` in a loop over slots). Addresses of
+    # shared memory have 24 bits: the mask changes none, and leaves one register.
+    to = "to & 0xffffffu" if l2 else "to"
     return Piece(
         f'{head}\n  asm volatile("cp.async{cache}.shared.global{hint} {operands};"\n'
-        f'    :: "r"(to), "l"(from){size}{policy} : "memory"); }}',
+        f'    :: "r"({to}), "l"(from){size}{policy} : "memory"); }}',
     )
 
 

@@ -144,12 +144,24 @@ def _on(e: Emitter, mask: Value | None, index: Index) -> str | None:
     return None if mask is None else e.at(mask, index)
 
 
+def _access(op: Op, masked: Masked, hints: str, multimem: str) -> AccessFunction:
+    strength, l2 = _strength(op), op.attrs["l2"]
+    return AccessFunction("global", _pointee(op), op.attrs["vec"], masked, hints, strength, l2=l2, multimem=multimem)
+
+
+def _multimem(way: str, op: Op, kind: str) -> str:
+    """`ld_reduce.global.add.acc::f32`: an instruction that combines; empty for an ordinary access."""
+    element = _pointee(op)
+    accurate = way == "ld_reduce" and kind == "add" and element.is_floating() and element.bits == 16
+    return f"{way}.global.{kind}{'.acc::f32' * accurate}" if kind else ""
+
+
 @emits(memory.load_regs)
 def _load(e: Emitter, op: Op) -> None:
     _, mask, other, *strides = op.operands
     masked: Masked = "" if mask is None else "if" if other is None else "or"
     hints = _modifiers(e, op)
-    a = AccessFunction("global", _pointee(op), op.attrs["vec"], masked, hints, _strength(op), l2=op.attrs["l2"])
+    a = _access(op, masked, hints, _multimem("ld_reduce", op, op.attrs["multimem"]))
     if op.attrs["count"] == 1:
         default = e.at(other, 0) if masked == "or" and other is not None else None
         e.define(op.result, access.read(e, a, _address(e, op, strides, 0), _on(e, mask, 0), default))
@@ -168,7 +180,7 @@ def _store(e: Emitter, op: Op) -> None:
     assert value is not None
     masked: Masked = "" if mask is None else "if"
     hints = _modifiers(e, op)
-    a = AccessFunction("global", _pointee(op), op.attrs["vec"], masked, hints, _strength(op), l2=op.attrs["l2"])
+    a = _access(op, masked, hints, "st.global" if op.attrs["multimem"] else "")
     write_registers(
         e, a, value, op.attrs["registers"], lambda index: (_address(e, op, strides, index), _on(e, mask, index))
     )
@@ -184,6 +196,12 @@ def _atomic(e: Emitter, op: Op) -> None:
 def _reduce(e: Emitter, op: Op) -> None:
     _, value, mask, *strides = op.operands
     assert value is not None
+    if op.attrs["multimem"]:
+        a = _multimem(f"red.relaxed.{op.attrs['scope']}", op, op.attrs["kind"])
+        given = AccessFunction("global", _pointee(op), op.attrs["vec"], "" if mask is None else "if", multimem=a)
+        texts: Texts = lambda index: (_address(e, op, strides, index), _on(e, mask, index))  # noqa: E731
+        write_registers(e, given, value, op.attrs["registers"], texts)
+        return
     name = atomics.reduction(e, _pointee(op), op.attrs["vec"], op.attrs["scope"], mask is not None)
 
     def statement(registers: str, index: Index) -> str:

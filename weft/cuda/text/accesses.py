@@ -35,7 +35,8 @@ class AccessFunction:
     """One shape of access: `modifiers` are PTX's between the space and the type, as in `.cg` or `.L1::evict_last`; `l2` is the
     policy of a `.L2::cache_hint` among them.
 
-    A matrix access has `vec` elements per thread, one 32-bit word per matrix. A store that `signals` (st.async) takes an
+    `multimem` is the instruction of an access by a multicast address up to its vector and type, as `ld_reduce.global.add`. A
+    matrix access has `vec` elements per thread, one 32-bit word per matrix. A store that `signals` (st.async) takes an
     mbarrier's address after its own."""
 
     space: Literal["global", "shared", "shared::cluster"]
@@ -47,6 +48,7 @@ class AccessFunction:
     matrix: Matrix = ""
     signals: bool = False
     l2: L2Policy = ()
+    multimem: str = ""
 
     @property
     def name(self) -> str:
@@ -55,6 +57,7 @@ class AccessFunction:
         space = {"": space, "plain": "matrix_", "transposed": "matrix_transposed_"}[self.matrix]
         tags = [tag.rpartition(":")[2] for tag in self.modifiers.split(".") if tag and tag != HINT[1:]]
         tags += [policy_name(self.l2)] if self.l2 else []
+        tags += ["multimem", *self.multimem.replace("::", "_").split(".")] if self.multimem else []
         tags += [tag for tag in self.strength.split(".") if tag] + ([self.masked] if self.masked else [])
         return "_".join([f"{space}{self.dtype.code}x{self.vec}", *tags])
 
@@ -88,11 +91,26 @@ class AccessFunction:
         """The instruction after `ld` or `st`: space, modifiers, vector and type."""
         if self.matrix:
             return f"matrix.sync.aligned.m8n8.x{self.words}{'.trans' * (self.matrix == 'transposed')}.shared.b16"
+        if self.multimem:
+            return f"{f'.v{self.words}' if self.words > 1 else ''}.{self._combined}"
         kind = f"f{self.word_bits}" if self.dtype.code in _REGISTER else f"b{self.word_bits}"
         if self.signals:
             vector = f".v{self.words}" if self.words > 1 else ""
             return f".async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.{kind}"
         return f"{self.strength}.{self.space}{self.modifiers}{f'.v{self.words}' if self.words > 1 else ''}.{kind}"
+
+    @property
+    def _combined(self) -> str:
+        """The type of a multimem instruction. PTX has sums of unsigned 64-bit integers only, which are those of signed ones."""
+        if self.dtype.bits == 16 and self.dtype.is_floating():
+            return f"{'bf16' if self.dtype.is_bf16() else 'f16'}x2"
+        if self.dtype.is_floating():
+            return f"f{self.word_bits}"
+        what = self.multimem.rpartition(".")[2]
+        if what not in ("add", "min", "max"):
+            return f"b{self.word_bits}"
+        signed = self.dtype.kind == "int" and not (what == "add" and self.word_bits == 64)
+        return f"{'s' if signed else 'u'}{self.word_bits}"
 
     @property
     def register(self) -> str:
@@ -188,7 +206,9 @@ def _load(name: str, a: AccessFunction) -> Piece:
         # ptxas to a select, which waits for each load in turn.
         moves = (f"mov.b{max(a.word_bits, 16)} %{i}, %{a.words + 2 + i};\\n" for i in range(a.words))
         before = "".join(moves)
-    asm = _asm("ld", a, f"{_braces(a, 0)}, [%{a.words}]", outputs, inputs, before, _kept(a) if keeps else "")
+    asm = _asm(
+        _mnemonic("ld", a), a, f"{_braces(a, 0)}, [%{a.words}]", outputs, inputs, before, _kept(a) if keeps else ""
+    )
     if a.direct:
         return Piece(f"{head}\n  {asm} }}")
     words = f"  {a.word} w[{a.words}];\n" + (f"  {_pack(a, 'other')}\n" if keeps else "")
@@ -208,7 +228,9 @@ def _store(name: str, a: AccessFunction) -> Piece:
     head = f"DEV void {name}({address} p{bar}, const {element}* x{', bool on' if a.masked else ''}) {{"
     words = [f'"{a.register}"({"x" if a.direct else "w"}[{i}])' for i in range(a.words)]
     signal = f", [%{a.words + 1}]" if a.signals else ""
-    asm = _asm("st", a, f"[%0], {_braces(a, 1)}{signal}", "", ", ".join([f'"{letter}"(p)', *words, *barrier]))
+    asm = _asm(
+        _mnemonic("st", a), a, f"[%0], {_braces(a, 1)}{signal}", "", ", ".join([f'"{letter}"(p)', *words, *barrier])
+    )
     if a.direct:
         return Piece(f"{head}\n  {asm} }}")
     return Piece(f"{head}\n  {_pack(a)}\n  {asm} }}", _needs(a, _packer(a)))
@@ -219,12 +241,16 @@ def _braces(a: AccessFunction, first: int) -> str:
     return f"{{{', '.join(names)}}}" if a.words > 1 or a.matrix else names[0]
 
 
+def _mnemonic(way: str, a: AccessFunction) -> str:
+    return f"multimem.{a.multimem}" if a.multimem else way
+
+
 def _asm(
     mnemonic: str, a: AccessFunction, operands: str, outputs: str, inputs: str, before: str = "", kept: str = ""
 ) -> str:
     # An access that is ordered with other threads' accesses also clobbers memory, so that NVRTC moves no access across it,
     # including those of shared memory.
-    clobber = ' : "memory"' if mnemonic == "st" or a.strength not in (WEAK, VOLATILE) else ""
+    clobber = ' : "memory"' if mnemonic != "ld" or a.strength not in (WEAK, VOLATILE) else ""
     results = f" {outputs}" if outputs else ""
     if a.l2:
         kept += f', "l"({policy_name(a.l2)}())'

@@ -337,6 +337,14 @@ _PACKING = {
         "template <class T> DEV u32 pair16(T x, T y) {\n"
         "  return (u32)__builtin_bit_cast(u16, y) << 16 | __builtin_bit_cast(u16, x); }"
     ),
+    # ptxas sees through these moves, so that two halves stay in the register that they were loaded to, or come from; NVRTC does
+    # not see through assembly, and shifts leave ptxas two registers.
+    "join16": Piece(
+        'DEV u32 join16(u16 x, u16 y) { u32 w; asm("mov.b32 %0, {%1, %2};" : "=r"(w) : "h"(x), "h"(y)); return w; }'
+    ),
+    "part16": Piece(
+        'DEV void part16(u16& x, u16& y, u32 w) { asm("mov.b32 {%0, %1}, %2;" : "=h"(x), "=h"(y) : "r"(w)); }'
+    ),
     "pack16": Piece(
         "DEV u32 pack16(const void* p) { const u16* x = (const u16*)p; u32 w; "
         'asm("mov.b32 %0, {%1, %2};" : "=r"(w) : "h"(x[0]), "h"(x[1])); return w; }'

@@ -67,6 +67,30 @@ def two_shot(x: gl.symmetric, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr,
 
 
 @jit
+def one_shot_multicast(x: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr):
+    """As `one_shot`, where the switch adds up: each element travels to each rank once."""
+    flag = gl.program_id(0)
+    at = flag * BLOCK + gl.arange(0, BLOCK, LINE)
+    meet(x, flag)
+    total = gl.multimem_ld_reduce(x.multicast + at, at < n)
+    meet(x, flag)
+    gl.store(x.local + at, total, at < n)
+
+
+@jit
+def two_shot_multicast(x: gl.symmetric, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr):
+    """As `two_shot`, where the switch adds up, and copies what a rank stores to all ranks."""
+    flag = gl.program_id(0)
+    meet(x, flag)
+    for block in range(flag, gl.cdiv(share, BLOCK), gl.num_programs(0)):
+        own = block * BLOCK + gl.arange(0, BLOCK, LINE)
+        at = x.rank * share + own
+        inside = (own < share) & (at < n)
+        gl.multimem_st(x.multicast + at, gl.multimem_ld_reduce(x.multicast + at, inside), inside)
+    meet(x, flag)
+
+
+@jit
 def gather(x, out: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr):
     """out[rank] = x of each rank, on every rank: each stores its own x everywhere."""
     flag = gl.program_id(0)

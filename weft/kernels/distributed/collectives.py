@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from weft.distributed import Symmetric
 from weft.errors import fail
@@ -14,7 +14,9 @@ from weft.kernels.distributed.operands import (
     WARPS,
     check_shape,
     flat,
+    launch,
     refuse_shape,
+    repeated,
     summed,
     symmetric,
 )
@@ -23,40 +25,60 @@ from weft.plain import one_of
 from weft.runtime.dtypes import ITEMSIZE
 
 Method = Literal["one_shot", "two_shot"]
+ReduceMethod = Literal[Method, "one_shot_multicast", "two_shot_multicast"]
 ONE_SHOT_BYTES = 1 << 18
 """Tensors of at most this many bytes are reduced in one shot: PyTorch's operators change over at this size, too."""
 SHARES = 16
-"""The share of a rank in a two-shot sum is a multiple of so many elements: all shares are aligned, and kernels know it."""
+"""The share of a rank in a two-shot sum is a multiple of so many elements: all shares are aligned, and kernels know it. So is
+the length of a tensor that is reduced by multicast."""
+METHODS = get_args(ReduceMethod)
 REGISTERS = 128
 """Most registers of a thread of the sums. By itself ptxas takes 32, and waits for the elements of one rank before it
 loads those of the next (seen with CUDA 13.0 for sm_90a)."""
 
 
-def all_reduce(x: Symmetric, *, method: Method | None = None, stream: Any = None) -> Any:
+def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any = None) -> Any:
     """Add up `x` over all ranks, in place; returns its tensor.
 
     `method`: "one_shot" reads the whole tensor of every rank, and suits small ones; "two_shot" adds up one share on each rank
     and stores it on all, and moves each byte twice. None chooses by size: one shot up to 256 KiB. Elements are float16,
     bfloat16 (added in float32), float32, float64, int32 or int64, added in the order of the ranks, so that every rank gets the
-    same bits. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-method.
+    same bits.
+
+    "one_shot_multicast" and "two_shot_multicast" let the switch add up (NVLink multicast), where the group has multicast
+    addresses and the number of elements is a multiple of 16. The order of the sums is the hardware's; in two shots all ranks
+    get the same bits, in one shot that is not promised. Compiled and simulated, not run on GPUs.
+
+    Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-method,
+    kernels-ranks-multicast.
     """
+    key = "all_reduce", repr(method)
+    if isinstance(cast("object", x), Symmetric) and repeated(x, key, stream):
+        return x.tensor
     line = summed("all_reduce", "x", x)
     most = line.block * MOST_PROGRAMS
-    if method is not None and (
-        not one_of(method, "one_shot", "two_shot") or (method == "one_shot" and line.size > most)
-    ):
+    in_one = method in ("one_shot", "one_shot_multicast")
+    if method is not None and (not one_of(method, *METHODS) or (in_one and line.size > most)):
         limit = f" (up to {most} elements of this type)"
         raise fail(errors.RANKS_METHOD, what="all_reduce", got=repr(method), size=line.size, limit=limit)
+    multicast = method in ("one_shot_multicast", "two_shot_multicast")
+    if multicast and (not x.has_multicast or line.size % SHARES):
+        why = f"there are {line.size} elements" if x.has_multicast else "its group has no multicast addresses"
+        raise fail(errors.RANKS_MULTICAST, what="all_reduce", got=repr(method), why=why, multiple=SHARES)
+    if not line.size:
+        return x.tensor
+    added = () if multicast else (SUMS[line.dtype],)
+    options: dict[str, Any] = {"num_warps": WARPS} | ({} if multicast else {"maxnreg": REGISTERS})
     small = line.size <= most and line.size * ITEMSIZE[line.dtype] <= ONE_SHOT_BYTES
-    options: dict[str, Any] = {"num_warps": WARPS, "stream": stream}
-    if line.size and (method == "one_shot" or (method is None and small)):
-        programs = -(-line.size // line.block)
-        ranks.one_shot[programs](x, line.size, line.line, line.block, SUMS[line.dtype], maxnreg=REGISTERS, **options)
-    elif line.size:
+    if in_one or (method is None and small):
+        kernel = cast("Any", ranks.one_shot_multicast if multicast else ranks.one_shot)
+        grid, arguments = -(-line.size // line.block), (x, line.size, line.line, line.block, *added)
+    else:
         share = -(-line.size // (x.world_size * SHARES)) * SHARES
         block = line.wide(share, x.world_size)
-        grid = min(-(-share // block), MOST_PROGRAMS)
-        ranks.two_shot[grid](x, line.size, share, line.line, block, SUMS[line.dtype], maxnreg=REGISTERS, **options)
+        kernel = cast("Any", ranks.two_shot_multicast if multicast else ranks.two_shot)
+        grid, arguments = min(-(-share // block), MOST_PROGRAMS), (x, line.size, share, line.line, block, *added)
+    launch(x, key, kernel, grid, arguments, options, stream)
     return x.tensor
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 from weft import language as gl
+from weft.bounded import keep
 from weft.distributed import Symmetric
 from weft.errors import fail
 from weft.errors import kernels as errors
+from weft.kernel import Repeated
 from weft.runtime.arguments import array, extents
 from weft.runtime.dlpack import contiguous
 from weft.runtime.dtypes import ITEMSIZE
@@ -58,6 +60,46 @@ class Flat(NamedTuple):
     def line(self) -> Any:
         """The layout of a block."""
         return gl.BlockedLayout([self.each], [32], [WARPS], [0])
+
+
+MOST_CALLS = 64
+"""Calls that a symmetric tensor remembers."""
+
+
+def call_key(what: str, *given: Any) -> tuple[Any, ...] | None:
+    """What the launch of a call depends on: addresses, shapes, strides and types of tensors, and everything else as it is. None
+    where calls are not repeated: arguments are arrays, but not CUDA tensors of PyTorch, or absent outputs."""
+    key: list[Any] = [what]
+    for each in given:
+        if getattr(each, "is_cuda", False):
+            key += each.data_ptr(), each.shape, each.stride(), each.dtype
+        elif hasattr(each, "data_ptr") or not isinstance(each, Hashable):
+            return None
+        else:
+            key.append(each)
+    return tuple(key)
+
+
+def repeated(x: Symmetric, key: tuple[Any, ...] | None, stream: Any) -> bool:
+    """Whether this call's launch is known, and then launch it."""
+    known = None if key is None else x.calls.get(key)
+    run = None if known is None else known.ready()
+    if run is None:
+        return False
+    run(stream)
+    return True
+
+
+def launch(
+    x: Symmetric, key: tuple[Any, ...] | None, kernel: Any, programs: int, arguments: tuple[Any, ...],
+    options: dict[str, Any], stream: Any,
+) -> None:  # fmt: skip
+    """Launch, and from the third time on let `repeated` know how."""
+    if key is None:
+        kernel[programs](*arguments, **options, stream=stream)
+        return
+    known = x.calls.get(key) or keep(x.calls, key, Repeated(kernel, ()), MOST_CALLS)
+    known.launch(programs, *arguments, **options, stream=stream)
 
 
 def symmetric(what: str, name: str, x: Any) -> Flat:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from weft import language as gl
 from weft.distributed import Symmetric
@@ -12,11 +12,14 @@ from weft.kernels.device import gathered, scattered
 from weft.kernels.distributed.operands import (
     HALVES,
     Flat,
+    call_key,
     check_dtype,
     check_flags,
     check_shape,
     flat,
+    launch,
     refuse_shape,
+    repeated,
     symmetric,
 )
 from weft.kernels.memory import empty_like
@@ -58,6 +61,9 @@ def all_gather_matmul(
     Needs Hopper (`wgmma`). Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype,
     kernels-ranks-shape, kernels-ranks-flags.
     """
+    key = call_key("all_gather_matmul", b, out, config) if out is not None else None
+    if isinstance(cast("object", a), Symmetric) and repeated(a, key, stream):
+        return out
     plan = config or GatherMatmulConfig()
     left, right = symmetric("all_gather_matmul", "a", a), flat("all_gather_matmul", "b", b)
     check_dtype("all_gather_matmul", left.dtype, HALVES)
@@ -84,10 +90,8 @@ def all_gather_matmul(
         piece *= 2
     chunks = -(-m // chunk)
     check_flags("all_gather_matmul", plan.programs, plan.programs * (chunks + 1))
-    gathered.gather_matmul[plan.programs](
-        a, *descriptors, m, chunks, chunk, piece, plan.programs, plan.stages, plan.buffers, num_warps=CONSUMER_WARPS,
-        stream=stream,
-    )  # fmt: skip
+    arguments = (a, *descriptors, m, chunks, chunk, piece, plan.programs, plan.stages, plan.buffers)
+    launch(a, key, gathered.gather_matmul, plan.programs, arguments, {"num_warps": CONSUMER_WARPS}, stream)
     return out
 
 
@@ -124,6 +128,9 @@ def matmul_reduce_scatter(
     kernels-ranks-flags.
     """
     what, plan = "matmul_reduce_scatter", config or ReduceMatmulConfig()
+    key = call_key(what, a, b, out, config) if out is not None else None
+    if isinstance(cast("object", work), Symmetric) and repeated(work, key, stream):
+        return out
     left, right, room = _factors(what, a, b, work)
     if left.shape[0] % work.world_size:
         refuse_shape(what, "a", left, left.dtype, (f"a multiple of {work.world_size}", OF_8))
@@ -132,7 +139,7 @@ def matmul_reduce_scatter(
         out = empty_like(b, (m, columns), left.dtype)
     check_shape(what, "out", flat(what, "out", out), left.dtype, (m, columns))
     share = _tiles(m, columns, plan)
-    _launch_sums(what, (a, b, out, None), left, room, work, share, m, plan, stream)
+    _launch_sums(what, (a, b, out, None), left, room, work, share, m, plan, key, stream)
     return out
 
 
@@ -146,11 +153,14 @@ def matmul_all_reduce(
     same bits. Everything else as for `matmul_reduce_scatter`, with `work_elements(M, N, world_size)` elements of `work`.
     """
     what, plan = "matmul_all_reduce", config or ReduceMatmulConfig()
+    key = call_key(what, a, b, out, config)
+    if isinstance(cast("object", work), Symmetric) and repeated(work, key, stream):
+        return out.tensor
     left, right, room = _factors(what, a, b, work)
     shape = left.shape[0], right.shape[1]
     check_shape(what, "out", symmetric(what, "out", out), left.dtype, shape)
     share = -(-_tiles(*shape, plan) // work.world_size)
-    _launch_sums(what, (a, b, out.tensor, out), left, room, work, share, None, plan, stream)
+    _launch_sums(what, (a, b, out.tensor, out), left, room, work, share, None, plan, key, stream)
     return out.tensor
 
 
@@ -174,7 +184,7 @@ def _check_right(what: str, right: Flat, dtype: str, rows: int) -> None:
 
 def _launch_sums(
     what: str, tensors: tuple[Any, Any, Any, Symmetric | None], left: Flat, room: Flat, work: Symmetric, share: int,
-    m: int | None, plan: ReduceMatmulConfig, stream: Any,
+    m: int | None, plan: ReduceMatmulConfig, key: Any, stream: Any,
 ) -> None:  # fmt: skip
     """Launch the matmul with sums over ranks; `m`: the rows of each rank, where these are scattered."""
     a, b, out, shared = tensors
@@ -192,10 +202,9 @@ def _launch_sums(
     programs = min(plan.programs, slots)
     check_flags(what, programs, 2 * HALVES_OF_TILE * programs)
     rows = -(-(left.shape[0] if m is None else m) // plan.block_m)
-    scattered.matmul_sums[programs](
-        work, shared, *descriptors, m or 0, rows, -(-columns // plan.block_n), share, programs, plan.stages, m is not None,
-        num_warps=CONSUMER_WARPS, stream=stream,
-    )  # fmt: skip
+    sizes = m or 0, rows, -(-columns // plan.block_n), share, programs, plan.stages, m is not None
+    arguments, options = (work, shared, *descriptors, *sizes), {"num_warps": CONSUMER_WARPS}
+    launch(work, key, scattered.matmul_sums, programs, arguments, options, stream)
 
 
 def _descriptor(x: Any, block: tuple[int, int], dtype: str) -> TensorDescriptor:

@@ -19,6 +19,7 @@ from weft.ops.mbarrier import blocks_sharing
 Feature = Literal[
     "cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "rows gathered by TMA", "fp4 spread by TMA", "clusters",
     "cluster launch control", "programmatic dependent launch", "mma.sync", "products of fp8", "wgmma", "tensor memory",
+    "multimem",
 ]  # fmt: skip
 _INSTEAD: dict[Feature, str] = {
     "cp.async": "use gl.load and smem.store",
@@ -30,6 +31,7 @@ _INSTEAD: dict[Feature, str] = {
     "fp4 spread by TMA": "copy packed bytes, through a descriptor without fp4_padded",
     "cluster launch control": "let each program do several parts, as in range(gl.program_id(0), count, gl.num_programs(0))",
     "programmatic dependent launch": "leave it out: each launch then starts when the one before is complete",
+    "multimem": "load from and store to x.peer(rank) for each rank",
     "products of fp8": "convert the operands with .to(gl.float16)",
 }
 _PRODUCTS: dict[Feature, str] = {
@@ -59,6 +61,7 @@ def demand(what: str, feature: Feature) -> None:
         "fp4 spread by TMA": target.has_tma_fp4,
         "cluster launch control": target.has_cluster_launch_control,
         "programmatic dependent launch": target.has_programmatic_launch,
+        "multimem": target.has_multimem,
     }
     if not has[feature]:
         product = next((text for way, text in _PRODUCTS.items() if has[way]), "use gl.dot_fma")

@@ -81,6 +81,9 @@ def run(
     """
     segments: dict[int, Segment] = {}
     values = tuple(_value(func, number, argument, segments) for number, argument in enumerate(arguments))
+    # A kernel that has a multicast address may have no parameter for the memory of each rank.
+    ranks = [buffer for segment in segments.values() for buffer in segment.buffer.multicast]
+    segments.update((number, segment_of(number, buffer)) for number, buffer in enumerate(ranks, len(arguments)))
     out = sys.stdout if stdout is None else stdout
     if member is not None:
         member.begin()

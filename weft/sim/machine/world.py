@@ -30,7 +30,7 @@ from weft.sim.memory.history import History
 from weft.sim.memory.launches import Dependence
 from weft.sim.memory.learned import Known, fenced, later
 from weft.sim.memory.races import Races
-from weft.sim.memory.tracks import Touch
+from weft.sim.memory.tracks import Touch, Way
 
 NO_KERNEL = Func("host", Region((), ()), FuncAttrs(num_warps=1, stage="tile"))
 """In place of a kernel, for what host functions do."""
@@ -126,12 +126,13 @@ class World:
         self._homes += 1
         return self._homes
 
-    def wrote(self, actor: HostActor, storage: Storage, index: Array) -> None:
-        """The host function of a rank has changed these elements. Raises RankRace."""
+    def host_access(self, actor: HostActor, storage: Storage, index: Array, op: Op) -> None:
+        """The host function of a rank has accessed these elements, or a copy on its stream does. Raises RankRace."""
         size = storage.array.itemsize
         _, view = storage.segment.view(size)
         place = GlobalPlace(storage.segment, view, index, None)
-        self._races.touch(Touch(actor, HOST_WRITE, "write", place, size, 0, 0))
+        way: Way = "read" if op is HOST_READ else "write"
+        self._races.touch(Touch(actor, op, way, place, size, 0, 0))
 
     def meet(self, rank: int, stream: Known | None) -> Known | None:
         """All ranks meet: what each has done happens before what any does afterwards."""
@@ -169,7 +170,9 @@ class World:
 
 
 HOST_WRITE = Op(memory.store, (None, None, None), {"order": "", "scope": "sys"}, ())
-"""A write of a host function, which the simulator sees by its result alone."""
+"""A write of a host function, which the simulator sees by its result alone, or of a copy."""
+HOST_READ = Op(memory.load, (None, None, None), {"order": "", "scope": "sys", "volatile": False}, ())
+"""A read of a copy."""
 
 
 class Rank:
@@ -250,6 +253,30 @@ class Rank:
         self.stream = self.world.meet(self.rank, self.stream)
         self._see()
 
+    def copy(self, array: Array, elements: Array, values: Array, read: tuple[Array, Array] | None) -> None:
+        """A copy to elements of a symmetric array of any rank; `read`: those of the own one that it reads, if it does. Raises
+        RankRace."""
+        self._publish_writes()
+        storages = self.world.storages
+        actor = self._actor()
+        if read is not None:
+            self.world.host_access(actor, storages[read[0].ctypes.data], read[1], HOST_READ)
+        storage = storages[array.ctypes.data]
+        self.world.host_access(actor, storage, elements, HOST_WRITE)
+        array.reshape(-1)[elements] = values
+        self._done(actor)
+        self._see()
+
+    def _actor(self) -> HostActor:
+        program, first = self.log.begin(1, -1)
+        actor = HostActor(pid_of(self.rank, (0, 0, 0), HostPid), first, program, Clock(0))
+        actor.clock.learned.world = self.stream
+        return actor
+
+    def _done(self, actor: HostActor) -> None:
+        self._extend([(actor.number, actor.clock)])
+        self.changes.count += 1
+
     def _extend(self, tasks: Sequence[tuple[int, Clock]]) -> None:
         counts: Array = np.zeros(self.log.room(), np.int32)
         known: Known | None = self.stream
@@ -269,9 +296,6 @@ class Rank:
             data, size = storage.segment.buffer.data, storage.array.itemsize
             changed = (data != storage.seen).reshape(-1, size).any(axis=1)
             if changed.any():
-                program, first = self.log.begin(1, -1)
-                actor = HostActor(pid_of(self.rank, (0, 0, 0), HostPid), first, program, Clock(0))
-                actor.clock.learned.world = self.stream
-                self.world.wrote(actor, storage, np.flatnonzero(changed))
-                self._extend([(first, actor.clock)])
-                self.changes.count += 1
+                actor = self._actor()
+                self.world.host_access(actor, storage, np.flatnonzero(changed), HOST_WRITE)
+                self._done(actor)

@@ -7,7 +7,8 @@ look for the first bad element.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from copy import copy
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,24 @@ class Request:
         once = of_tiles and any(effect.kind == "write" and effect.space == "global" for effect in self.op.effects)
         return self.task.own(self.op, self.pointer, mask) if once else self.task.held(self.pointer, mask)
 
+    def of_ranks(self) -> list[Request]:
+        """The same accesses on each rank, of multicast addresses."""
+        if not np.size(self.access.addresses):
+            return []
+        try:
+            distances = self.heap.ranks_of(np.asarray(self.access.addresses))
+        except BadAddress:
+            found = self.heap.segment_at(int(np.ravel(self.access.addresses)[0]))
+            name = "memory" if found is None else found.buffer.name
+            raise self.task.fail(hazard.MULTIMEM_ADDRESS, self.op, name=name) from None
+        return [self._moved(np.int64(distance)) for distance in distances]
+
+    def _moved(self, distance: np.int64) -> Request:
+        moved = copy(self)
+        moved.all = self.all + distance
+        moved.access = HeapAccess(self.access.addresses + distance, self.access.itemsize, self.access.vec)
+        return moved
+
     @property
     def heap(self) -> Heap:
         """Global memory."""
@@ -125,6 +144,9 @@ class Request:
         for segment in self.heap.segments.values():
             inside |= (flat >= segment.low) & (flat + width <= segment.high)
         outside = active & ~inside
+        for segment in self.heap.segments.values():
+            if segment.buffer.multicast and np.any(active & (flat >= segment.low) & (flat < segment.high)):
+                return self.task.fail(hazard.MULTICAST_ADDRESS, self.op, access=verb, name=segment.buffer.name)
         if np.any(outside):
             return self._outside(verb, flat, outside, int(active.sum()))
         first = int(np.argmax(active & (flat & (width - 1) != 0)))
@@ -210,6 +232,28 @@ def from_bits(bits: Array, element: DType) -> Array:
 
 def load(request: Request, other: Data | None) -> Data:
     """Load the active elements. Inactive ones get `other` (of the same shape), or are undefined."""
+    combine: str | None = request.op.attrs.get("multimem")
+    if not combine:
+        values = _read(request)
+    elif parts := [_read(each) for each in request.of_ranks()]:
+        values = _combined(combine, parts)
+    else:
+        values = np.zeros(0, numpy_dtype(request.element))
+    if request.where is None:
+        return Data(values)
+    return scattered(request, values, other, MASKED_OFF)
+
+
+def _combined(kind: str, parts: Sequence[Array]) -> Array:
+    """What a multimem load makes of the ranks' elements: in their order, narrow floats in float32, rounded once."""
+    function = COMBINE[kind]
+    if kind == "add" and parts[0].dtype.kind not in "iu":
+        return numbers.through32(lambda *each: reduce(np.add, each), *parts)
+    return reduce(function, parts)
+
+
+def _read(request: Request) -> Array:
+    """The active elements."""
     task = request.task
     task.reads += 1
     task.last_read = request.access
@@ -226,10 +270,7 @@ def load(request: Request, other: Data | None) -> Data:
         else:
             for touch in touches:
                 races.touch(touch)
-    values = from_bits(request.heap.read(request.access, places), request.element)
-    if request.where is None:
-        return Data(values)
-    return scattered(request, values, other, MASKED_OFF)
+    return from_bits(request.heap.read(request.access, places), request.element)
 
 
 def scattered(request: Request, values: Array, other: Data | None, cause: str) -> Data:
@@ -250,6 +291,11 @@ def scattered(request: Request, values: Array, other: Data | None, cause: str) -
 def store(request: Request, value: Data) -> None:
     """Write the active elements of `value`."""
     request.demand(value, "a store")
+    for each in request.of_ranks() if request.op.attrs.get("multimem") else (request,):
+        _write(each, value)
+
+
+def _write(request: Request, value: Data) -> None:
     bits = bits_of(request.values(value))
     try:
         places = request.heap.places(request.access)
@@ -291,7 +337,10 @@ def atomic(request: Request, kind: Atomic, value: Data) -> Data:
     request.demand(value, "an atomic")
     new, combine = np.ravel(request.values(value)), COMBINE[kind]
     dtype = new.dtype
-    return _update(request, lambda old, which: bits_of(combine(old.view(dtype), new[which])))
+    old = value
+    for each in request.of_ranks() if request.op.attrs.get("multimem") else (request,):
+        old = _update(each, lambda old, which: bits_of(combine(old.view(dtype), new[which])))
+    return old
 
 
 def compare_and_swap(request: Request, compare: Data, value: Data) -> Data:

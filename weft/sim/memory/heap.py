@@ -42,7 +42,7 @@ class Buffer:
     `address_low`: the low 12 bits of the pointer's real address, which determine its alignment. `bounds`: the byte range
     `[first, end)` of the storage that belongs to the argument; None for all of it. `form`: message text about the strides of
     an array that is not contiguous, which reports append. `owner`: gives None once the storage is free. `signals`: it is
-    the signal pad of a rank."""
+    the signal pad of a rank. `multicast`: it is a multicast address, which stands for these buffers, those of the ranks."""
 
     name: str
     data: np.ndarray[Any, np.dtype[np.uint8]]
@@ -52,6 +52,7 @@ class Buffer:
     form: str = ""
     owner: Callable[[], object] | None = None
     signals: Pad | None = None
+    multicast: tuple[Buffer, ...] = ()
 
     @property
     def freed(self) -> bool:
@@ -199,6 +200,14 @@ class Heap:
         """The segment whose 16 TiB region contains an address, whether or not the address is in its storage."""
         return self.segments.get((address + int(_HALF) >> REGION) - 1)
 
+    def ranks_of(self, addresses: Array) -> list[int]:
+        """How far it is from multicast addresses to the same elements on each rank. Raises BadAddress if they are none."""
+        segment = self.segment_at(int(addresses.flat[0]))
+        if segment is None or not segment.buffer.multicast:
+            raise BadAddress
+        by_memory = {each.buffer.data.ctypes.data: each for each in self.segments.values()}
+        return [by_memory[each.data.ctypes.data].start - segment.start for each in segment.buffer.multicast]
+
     def places(self, access: HeapAccess) -> list[GlobalPlace]:
         """The places of accesses. Raises BadAddress unless each lies inside one segment and is aligned to its width."""
         if not np.size(access.addresses):
@@ -207,7 +216,7 @@ class Heap:
         if low + int(_HALF) >> REGION != high + int(_HALF) >> REGION:
             return self._scattered_places(access)
         segment = self.segment_at(low)
-        if segment is None or low < segment.low or high + access.width > segment.high:
+        if segment is None or low < segment.low or high + access.width > segment.high or segment.buffer.multicast:
             raise BadAddress
         if access.width > 1 and int(np.bitwise_or.reduce(access.addresses, axis=None)) & (access.width - 1):
             raise BadAddress
@@ -224,6 +233,8 @@ class Heap:
         segment = self.segment_at(low)
         if segment is None or low < segment.low or high + itemsize > segment.high or first % itemsize:
             return None
+        if segment.buffer.multicast:
+            raise BadAddress
         origin, view = segment.view(itemsize)
         shift = np.int64((first - origin) // itemsize)
         return GlobalPlace(segment, view, offsets + shift, None, lambda: offsets + shift)

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from weft.analysis.facts.congruence import MOST
+from weft.errors import distributed as errors
+from weft.errors import fail
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import ScalarType, TileType, int1, int64
 from weft.ops import arith, memory, regs, sync
@@ -17,7 +19,7 @@ from weft.passes.lower.forms import Array, Form, Splat, sum_strides
 from weft.passes.lower.placement import leaders, owned
 from weft.passes.lower.rules.arith import affine, elementwise, kept_scalar
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Tiles, address_operands, vectorize
+from weft.passes.lower.vectors import Tiles, Vectors, address_operands, vectorize
 
 REDUCED_BYTES = 16
 """Of the widest vector that is added to memory (PTX ISA, red)."""
@@ -72,7 +74,9 @@ def load(lo: Lowering, op: Op) -> None:
     assert address is not None
     same = (0,) if scalar else leaders(linear_of(ptr))
     wanted = tuple(sorted(set(same)))
-    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, pointer_of(ptr).element_ty.itemsize)
+    limit = _multimem_limit(op) if op.attrs["multimem"] else MOST
+    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, pointer_of(ptr).element_ty.itemsize, limit)
+    _check_pairs(op, vectors)
     slot = {register: i for i, register in enumerate(wanted)}
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     reader = _scalar_owner(lo, op) if scalar and op.attrs["volatile"] else None
@@ -128,8 +132,9 @@ def store(lo: Lowering, op: Op) -> None:
     owner = _owner(lo, op, ptr)
     # PTX models a vector access as scalar accesses in unspecified order ("Memory Operations on Vector Data Types"), so accesses
     # with a memory order are scalar.
-    limit = 1 if op.attrs["order"] else MOST
+    limit = 1 if op.attrs["order"] else _multimem_limit(op) if op.attrs["multimem"] else MOST
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, pointer_of(ptr).element_ty.itemsize, limit)
+    _check_pairs(op, vectors)
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     lo.emit(
         memory.store_regs, base, lo.array(data), predicate(lo, masked, vectors.leaders, owner), *strides,
@@ -154,14 +159,17 @@ def _reduced(lo: Lowering, op: Op) -> bool:
     assert ptr is not None and value is not None
     element = pointer_of(ptr).element_ty
     added = op.attrs["kind"] == "add" and op.attrs["order"] == "relaxed" and element.is_floating() and element.bits < 64
-    if op.result in lo.used or not lo.target.has_vector_atomics or not added or isinstance(ptr.type, ScalarType):
+    multimem: bool = op.attrs["multimem"]
+    scalar = isinstance(ptr.type, ScalarType)
+    if not multimem and (op.result in lo.used or not lo.target.has_vector_atomics or not added or scalar):
         return False
     address, data, masked = (operand_form(lo, v) for v in (ptr, value, mask))
     assert address is not None and data is not None
-    registers = owned(linear_of(ptr))
-    limit = REDUCED_BYTES // element.itemsize
+    registers = (0,) if scalar else owned(linear_of(ptr))
+    limit = _multimem_limit(op) if multimem else REDUCED_BYTES // element.itemsize
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, element.itemsize, limit)
-    if vectors.vec == 1:
+    _check_pairs(op, vectors)
+    if vectors.vec == 1 and not multimem:
         return False
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     lo.emit(
@@ -169,6 +177,24 @@ def _reduced(lo: Lowering, op: Op) -> bool:
         offsets=offsets, registers=vectors.groups, vec=vectors.vec, **op.attrs,
     )  # fmt: skip
     return True
+
+
+def _multimem_limit(op: Op) -> int:
+    """Most elements of a multimem access: floats of up to 32 bits have vectors of up to 16 bytes, others words."""
+    ptr = op.operands[0]
+    assert ptr is not None
+    element = pointer_of(ptr).element_ty
+    vectors = element.is_floating() and element.bits < 64
+    return (REDUCED_BYTES if vectors else max(element.itemsize, 4)) // element.itemsize
+
+
+def _check_pairs(op: Op, vectors: Vectors) -> None:
+    """Raises CompilationError (multimem-pairs) for a multimem access of less than 32 bits."""
+    ptr = op.operands[0]
+    assert ptr is not None
+    element = pointer_of(ptr).element_ty
+    if op.attrs["multimem"] and element.bits * vectors.vec < 32:
+        raise fail(errors.MULTIMEM_PAIRS, loc=op.loc, dtype=element.name)
 
 
 def atomic_cas(lo: Lowering, op: Op) -> None:
@@ -188,7 +214,8 @@ def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Va
     if on is not None and isinstance(on.type, ScalarType):
         on = lo.emit(regs.splat, on, count=len(registers))
     kind = memory.atomic_regs if op.kind is memory.atomic else memory.atomic_cas_regs
-    old: Value = lo.emit(kind, *arrays, on, name=op.result.name, **op.attrs)
+    attrs = {name: value for name, value in op.attrs.items() if name != "multimem"}
+    old: Value = lo.emit(kind, *arrays, on, name=op.result.name, **attrs)
     if scalar:
         lo.env[op.result] = broadcast_scalar(lo, old, op.result in lo.used and owner is not None)
         return
