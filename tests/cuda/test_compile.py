@@ -50,6 +50,7 @@ from weft.ops import (
 pytestmark = needs_nvrtc
 INTEGERS = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 FLOATS = tuple(d for d in DTYPES if d.is_floating())
+DTYPES_OF = {dtype.name: dtype for dtype in DTYPES}
 WIDE = tuple(d for d in DTYPES if not d.is_fp8())
 
 
@@ -224,6 +225,24 @@ def test_atomics(arch):
                 memory.reduce_regs, parameter(k, dtype), value, mask, offsets=((0,),), registers=there, vec=vec,
                 scope=scope, **given,
             )  # fmt: skip
+    assert compiled(k.done(), arch).n_regs > 0
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_multimem(arch):
+    dtypes = [DTYPES_OF[name] for name in memory.MULTIMEM["add"]]
+    k = arguments([*dtypes, int16])
+    flag = k.emit(arith.cmp, k.thread(), k.params[-1], predicate="lt")
+    for dtype, mask in itertools.product((*dtypes, int16), (None, flag)):
+        # Floats of up to 32 bits have vectors of 16 bytes, others words.
+        wide = dtype.is_floating() and dtype.bits < 64
+        vec, ptr = (16 if wide else max(dtype.itemsize, 4)) // dtype.itemsize, parameter(k, dtype)
+        tables = {"offsets": ((0,),), "registers": (tuple(range(vec)),), "vec": vec}
+        k.emit(memory.store_regs, ptr, k.number(3, dtype, vec), mask, multimem=True, **tables)
+        for kind in (kind for kind, names in memory.MULTIMEM.items() if dtype.name in names):
+            old = k.emit(memory.load_regs, ptr, mask, None, multimem=kind, count=vec, **tables)
+            attrs = {"kind": kind, "order": "relaxed", "scope": "sys", "multimem": True}
+            k.emit(memory.reduce_regs, ptr, old, mask, **tables, **attrs)
     assert compiled(k.done(), arch).n_regs > 0
 
 

@@ -76,7 +76,7 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("allocate_tensor_memory", lambda f: allocate_tensor_memory(f, target)),
             ("cluster_sync", lambda f: _by_author(f, cluster_sync)),
             ("spread_arrivals", lambda f: _by_author(f, spread_arrivals)),
-            ("spread_requests", lambda f: _by_author(f, spread_requests)),
+            ("spread_requests", lambda f: _by_author(f, lambda g: spread_requests(g, target))),
             ("insert_sync", _synchronised),
             ("fence_tensor_memory", lambda f: _by_author(f, fence_tensor_memory)),
         ),

@@ -25,13 +25,15 @@ from weft.passes.sync.spread_requests import spread_requests
 from weft.passes.tile.allocate_shared import allocate_shared
 
 SIDE = 64
+ALONE = 113 * 1024 + 1
+"""Bytes of shared memory with which a program is alone on its multiprocessor."""
 
 
 class Blocks(SharedKernel):
     """Buffers for blocks of halves, 64 x 64 for each request that they take, and descriptors of them."""
 
     def __init__(self, **attrs) -> None:
-        super().__init__(num_warps=attrs.pop("num_warps", 4), **attrs)
+        super().__init__(num_warps=attrs.pop("num_warps", 4), **{"shared_bytes": ALONE, **attrs})
         self.blocks: dict[Value, Value] = {}
 
     def block(self, name: str, requests: int) -> Value:
@@ -61,7 +63,7 @@ def issuers(func: Func) -> list[tuple[int, int]]:
 
 
 def spread(k: SharedKernel) -> list[tuple[int, int]]:
-    func = spread_requests(k.finished())
+    func = spread_requests(k.finished(), SM90)
     verify(func)
     return issuers(func)
 
@@ -108,9 +110,9 @@ def test_partitions_have_warps_of_their_own():
     assert spread(k) == [(4, 0), (2, 0), (1, 0)]
 
 
-@pytest.mark.parametrize("why", ["one warp", "a cluster", "a descriptor that the kernel makes"])
+@pytest.mark.parametrize("why", ["one warp", "a cluster", "a descriptor that the kernel makes", "a second program"])
 def test_what_is_left_alone(why):
-    k = Blocks(num_warps=1 if why == "one warp" else 4)
+    k = Blocks(num_warps=1 if why == "one warp" else 4, shared_bytes=ALONE - (why == "a second program"))
     if why == "a cluster":
         k.attrs["num_ctas"] = 2
     bar, a = k.bars("bar"), k.block("a", 2)
@@ -121,7 +123,7 @@ def test_what_is_left_alone(why):
         k.emit(tma.make_descriptor, k.params[1], n, stride, **made)
     k.load(a, bar)
     func = k.finished()
-    assert spread_requests(func) is func
+    assert spread_requests(func, SM90) is func
 
 
 def test_a_first_warp_is_one_of_those_that_issue():
@@ -173,7 +175,7 @@ def ring(*before: str, ahead: bool = True) -> Func:
 
     k.loop(body)
     k.store_wait()
-    return insert_sync(allocate_shared(spread_requests(k.finished()), SM90))
+    return insert_sync(allocate_shared(spread_requests(k.finished(), SM90), SM90))
 
 
 def in_loop(func: Func) -> list[str]:

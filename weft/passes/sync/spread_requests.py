@@ -11,7 +11,9 @@ them to the phase: the pending arrival keeps the phase open.
 The other issuing warps are not ordered after the elected thread's initialisation of the mbarrier, or its wait for TMA stores.
 `weft.passes.sync.insert_sync` inserts a barrier for that; if it would be inside a loop, it reverts the load to one issuer
 instead. Loads through descriptors that the kernel makes are not distributed, since only the warp that made one has executed the
-proxy fence for it. Neither are loads in clusters.
+proxy fence for it. Neither are loads in clusters, nor those of programs that leave shared memory for a second one on their
+multiprocessor: it has work meanwhile, and requests that arrive in order suit L2 better. (On an H200, products of 8192 x 8192 x
+16384 take 1.05 to 1.12 times as long without distribution where one program is resident, and 0.79 to 1.01 times where two are.)
 """
 
 from __future__ import annotations
@@ -25,15 +27,18 @@ from weft.layout import NVMMASharedLayout
 from weft.layout.shared.tma import boxes
 from weft.ops import mbarrier, tma
 from weft.ops.control import run_by
+from weft.targets import Target
 
 _LOADS = (tma.load, tma.load_im2col)
 _MAKERS = (tma.make_descriptor, tma.update_descriptor)
 
 
-def spread_requests(func: Func) -> Func:
+def spread_requests(func: Func, target: Target) -> Func:
     """The function with `issuers` set on loads of several instructions; unchanged if there are none."""
     kinds = func.body.kinds
     if func.attrs.num_ctas > 1 or kinds.isdisjoint(_LOADS) or not kinds.isdisjoint(_MAKERS):
+        return func
+    if 2 * (func.attrs.shared_bytes + target.reserved_shared_bytes) <= target.shared_bytes_per_sm:
         return func
     ops = list(run_by(func))
     warps = {op: count for op, count in ops if op.kind in _LOADS and count > 1}

@@ -18,10 +18,11 @@ kernel(const __grid_constant__ CUtensorMap in_desc, const __grid_constant__ CUte
     mbar_init(bars, 1); mbar_init(bars + 8, 1); fence_mbar_init();
 #line 9
     mbar_expect(bars, 16384);
+    #pragma unroll
+    for (int r = 0; r < 2; ++r) tma_load_2d(bufs + 8192 * r, &in_desc, bars, 64 * r, 0);
   }
+#line 18
   __syncthreads();
-#line 11
-  if (warp < 2 && elect_one()) tma_load_2d(bufs + 8192 * warp, &in_desc, bars, 64 * warp, 0);
   #pragma unroll 1
 #line 12
   for (int i = 0; i < count; ++i) {
@@ -38,9 +39,13 @@ kernel(const __grid_constant__ CUtensorMap in_desc, const __grid_constant__ CUte
 #line 18
     const int phase = t_22 & 1;
 #line 15
-    if (warp == 0 && more && elect_one()) mbar_expect(bar, 16384);
-#line 17
-    if (warp < 2 && more && elect_one()) tma_load_2d(buf + 8192 * warp, &in_desc, bar, 64 * warp, row);
+    if (warp == 0 && more && elect_one()) {
+#line 15
+      mbar_expect(bar, 16384);
+      #pragma unroll
+      for (int r = 0; r < 2; ++r) tma_load_2d(buf + 8192 * r, &in_desc, bar, 64 * r, row);
+    }
+#line 18
     mbar_wait(bar_1, phase);
     f16 x[64];
     #pragma unroll
@@ -70,9 +75,10 @@ kernel(const __grid_constant__ CUtensorMap in_desc, const __grid_constant__ CUte
     }
   }
 #line 24
-  if (warp == 0 && elect_one()) bulk_wait_read<0>();
+  if (warp == 0 && elect_one()) {
+#line 24
+    bulk_wait_read<0>();
 #line 26
-  __syncthreads();
-#line 26
-  if (warp == 0 && elect_one()) { mbar_invalidate(bars); mbar_invalidate(bars + 8); }
+    mbar_invalidate(bars); mbar_invalidate(bars + 8);
+  }
 }
