@@ -51,14 +51,19 @@ def check(out, lse, s, v):
         assert mine.max() <= 2 * other.max() + 1e-7
 
 
-def gradients(grad, q, k, v, seen, scale, lse_grad=0.0, softcap=np.inf, bias=0.0, sinks=None):
+def gradients(grad, q, k, v, seen, scale, lse_grad=0.0, softcap=np.inf, bias=0.0, sinks=None, function=None):
     """The gradients of q, k and v in float64, where `grad` is that of the results and `lse_grad` that of the logarithms. `bias`
-    is added to scores, behind the soft cap; `sinks` are scores of a key without a value for each head."""
+    is added to scores, behind the soft cap, and `function` applied to the sums. `sinks` are scores of a key without a value for
+    each head; with them also their gradients."""
     grad, q, k, v = (x.astype(np.float64) for x in (grad, q, k, v))
     members = q.shape[1] // k.shape[1]
     raw = scores(q, k, scale)
     tangents = np.zeros_like(raw) if softcap == np.inf else np.tanh(raw / softcap)
-    s = np.where(seen, (raw if softcap == np.inf else softcap * tangents) + bias, -np.inf)
+    s, slopes, step = (raw if softcap == np.inf else softcap * tangents) + bias, 1 - tangents**2, 1e-5
+    if function is not None:
+        slopes = slopes * (function(s + step) - function(s - step)) / (2 * step)
+        s = function(s)
+    s = np.where(seen, s, -np.inf)
     top = s.max(-1, keepdims=True, initial=-np.inf)
     top = np.where(np.isneginf(top), 0, top)
     p = np.exp(s - top)
@@ -66,10 +71,11 @@ def gradients(grad, q, k, v, seen, scale, lse_grad=0.0, softcap=np.inf, bias=0.0
     p = p / np.where(total == 0, 1, total)
     wide_k, wide_v = (np.repeat(x, members, 1) for x in (k, v))
     delta = ((p @ wide_v) * grad).sum(-1, keepdims=True) - np.asarray(lse_grad)[..., None]
-    ds = p * (grad @ wide_v.swapaxes(-1, -2) - delta) * (1 - tangents**2)
+    ds = p * (grad @ wide_v.swapaxes(-1, -2) - delta) * slopes
 
     def of_group(x):
         return x.reshape(x.shape[0], k.shape[1], members, *x.shape[2:]).sum(2)
 
     dq, dk = ds @ wide_k * scale, of_group(ds.swapaxes(-1, -2) @ q) * scale
-    return dq, dk, of_group(p.swapaxes(-1, -2) @ grad)
+    found = dq, dk, of_group(p.swapaxes(-1, -2) @ grad)
+    return found if sinks is None else (*found, -((1 - p.sum(-1, keepdims=True)) * delta).sum((0, 2, 3)))

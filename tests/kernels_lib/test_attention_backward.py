@@ -11,7 +11,8 @@ import pytest
 import weft
 from tests.cuda.build import needs_nvrtc
 from tests.kernels_lib.attended import causal_mask, expected, gradients, scores
-from weft.errors import LaunchError
+from weft import language as gl
+from weft.errors import CompilationError, LaunchError
 from weft.kernels import attend_backward, attention, attention_backward
 from weft.kernels.device import attend_backward as device_code
 
@@ -24,17 +25,39 @@ def strided(_batch, _head, query, key, step):
     return (query + key) % step != 0
 
 
+@weft.jit
+def bent(score, _batch, head, query, key, slopes, cap):
+    """A score function: other scores behind the diagonal, a soft cap, kinks, and a bias for each head."""
+    s = gl.where(query >= key, score, score * 0.5) / 2
+    s = gl.maximum(cap * gl.tanh(s / cap), -1.0) + gl.exp(-gl.abs(score)) - 0.1 * score**2
+    return s - gl.load(slopes + head) * gl.abs((query - key).to(gl.float32))
+
+
+SLOPES = np.array([0.3, 0.1], np.float32)
+
+
+def bent_numbers(s):
+    query, key = (np.arange(n) for n in s.shape[-2:])
+    away, half = query[:, None] - key, np.where(query[:, None] >= key, s, s / 2) / 2
+    bias = SLOPES[:, None, None].astype(np.float64) * abs(away)
+    return np.maximum(1.5 * np.tanh(half / 1.5), -1) + np.exp(-abs(s)) - 0.1 * s**2 - bias
+
+
 def test_the_reference_by_finite_differences():
     rng = np.random.default_rng(0)
     q, k, v, grad = (rng.normal(size=(1, heads, n, 4)) for heads, n in ((2, 3), (1, 5), (1, 5), (2, 3)))
     lse_grad, seen, scale, step = rng.normal(size=(1, 2, 3)), causal_mask(3, 5), 0.7, 1e-6
-    bias = rng.normal(size=(2, 3, 5))
+    bias, sinks = rng.normal(size=(2, 3, 5)), rng.normal(size=2)
 
     def loss():
-        out, lse = expected(np.where(seen, 0.9 * np.tanh(scores(q, k, scale) / 0.9) + bias, -np.inf), v)
+        s = np.where(seen, bent_numbers(0.9 * np.tanh(scores(q, k, scale) / 0.9) + bias), -np.inf)
+        # A sink is a key whose value is zero.
+        s = np.concatenate([s, np.broadcast_to(sinks[:, None, None], (1, 2, 3, 1))], -1)
+        out, lse = expected(s, np.pad(v, ((0, 0), (0, 0), (0, 1), (0, 0))))
         return (out * grad).sum() + (lse * lse_grad).sum()
 
-    for x, want in zip((q, k, v), gradients(grad, q, k, v, seen, scale, lse_grad, 0.9, bias), strict=True):
+    wanted = gradients(grad, q, k, v, seen, scale, lse_grad, 0.9, bias, sinks, bent_numbers)
+    for x, want in zip((q, k, v, sinks), wanted, strict=True):
         for at in np.ndindex(x.shape):
             x[at] += step
             above = loss()
@@ -77,9 +100,21 @@ CASES = {
         {"softcap": 2.0, "alibi": (0.5, 0.1), "causal": True},
     ),
     "mask function": (1, 2, 1, 70, 140, (64, 64), np.float16, {"mask_mod": strided, "mask_args": (3,), "softcap": 9.0}),
-    "sinks": (1, 2, 1, 70, 140, (64, 64), np.float16, {"causal": True, "sinks": (0.5, -1)}),
+    "sinks": (2, 2, 1, 70, 140, (64, 64), np.float16, {"causal": True, "sinks": (0.5, -1)}),
+    "score function": (2, 2, 1, 70, 140, (64, 64), np.float16, {"score_mod": bent, "sinks": (0.5, -1), "causal": True}),
+    "score function, 128": (1, 2, 2, 70, 140, (128, 128), np.float16, {"score_mod": bent, "softcap": 3.0}),
+    "score function, 256": (
+        1,
+        2,
+        1,
+        70,
+        70,
+        (256, 256),
+        ml_dtypes.bfloat16,
+        {"score_mod": bent, "deterministic": True},
+    ),
 }
-QUICK = ("in order, causal", "documents", "soft cap, slopes, 256")
+QUICK = ("in order, causal", "score function", "soft cap, slopes, 256")
 
 
 def setting(rng, batch, heads, kv_heads, queries, keys, sizes, dtype, options):
@@ -105,23 +140,56 @@ def setting(rng, batch, heads, kv_heads, queries, keys, sizes, dtype, options):
         reference["bias"] = -options["alibi"].astype(np.float64)[:, None, None] * np.abs(i - j)
     if "sinks" in options:
         reference["sinks"] = options["sinks"]
+    if "score_mod" in options:
+        options["score_args"], reference["function"] = (SLOPES, 1.5), bent_numbers
     return arrays, options, seen, reference
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else MATRIX) for name in CASES])
 def test_gradients(device, rng, name):
-    (q, k, v, grad), options, seen, reference = setting(rng, *CASES[name])
+    compare(device, rng, CASES[name], name in ("causal, groups", "long, 128", "256", "sinks"))
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("seed", range(24))
+def test_gradients_of_random_calls(device, seed):
+    rng = np.random.default_rng(seed)
+    kv_heads, members, causal = int(rng.integers(1, 3)), int(rng.integers(1, 4)), bool(rng.integers(2))
+    queries, keys = (int(rng.integers(2, 300)) for _ in range(2))
+    heads, size = kv_heads * members, [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256)][rng.integers(5)]
+    drawn = {
+        "softcap": 3.0, "alibi": tuple(rng.uniform(0, 1, heads)), "sinks": tuple(rng.normal(size=heads)),
+        "deterministic": True, "prefix" if causal else "window": (keys // 3,) if causal else (queries // 2, 40),
+        "score_mod": bent,
+    }  # fmt: skip
+    options = {name: value for name, value in drawn.items() if rng.integers(2) and (name != "score_mod" or heads == 2)}
+    dtype = [np.float16, ml_dtypes.bfloat16][rng.integers(2)]
+    case = (1, heads, kv_heads, queries, keys, size, dtype, {"causal": causal, **options})
+    compare(device, rng, case, bool(rng.integers(2)))
+
+
+def compare(device, rng, case, of_logarithms):
+    """Gradients against float64, where wanted with a gradient of the logarithms."""
+    (q, k, v, grad), options, seen, reference = setting(rng, *case)
     order = {"deterministic": options.pop("deterministic", False)}
     options = {key: device.array(x) if isinstance(x, np.ndarray) else x for key, x in options.items()}
+    if "score_args" in options:
+        options["score_args"] = (device.array(SLOPES), 1.5)
     given = [device.array(x) for x in (q, k, v)]
     out, lse = attention(*given, return_lse=True, **options)
-    options.pop("sinks", None)
-    lse_grad = rng.normal(size=lse.shape).astype(np.float32) if name in ("causal, groups", "long, 128", "256") else None
+    lse_grad = rng.normal(size=lse.shape).astype(np.float32) if of_logarithms else None
     extra = {} if lse_grad is None else {"lse_grad": device.array(lse_grad)}
     found = attention_backward(device.array(grad), *given, out, lse, **options, **extra, **order)
-    given_up = 0.0 if lse_grad is None else np.where(seen.any(-1), lse_grad, 0)
+    given_up = 0.0 if lse_grad is None else np.where(seen.any(-1) | ("sinks" in options), lse_grad, 0)
     wanted = gradients(grad, q, k, v, seen, lse_grad=given_up, **reference)
     step = 2**-10 if q.dtype == np.float16 else 2**-7
+    if "sinks" in options:
+        *found, of_sinks = found
+        *wanted, want = wanted
+        weights = np.exp(device.numpy(options["sinks"])[:, None] - device.numpy(lse).astype(np.float64))
+        # Products of results, which are rounded, and their gradients are added up.
+        products = weights[..., None] * device.numpy(out).astype(np.float64) * grad.astype(np.float64)
+        assert (np.abs(device.numpy(of_sinks) - want) <= 2 * step * np.sqrt((products**2).sum((0, 2, 3))) + 1e-6).all()
     for mine, want, like in zip(found, wanted, (q, k, v), strict=True):
         got = device.numpy(mine)
         assert got.dtype == like.dtype and got.shape == like.shape
@@ -189,14 +257,17 @@ def test_strides_and_groups_of_one_array(device, rng):
 @MATRIX
 def test_turns_make_the_gradients_of_each_call_the_same(device, rng):
     """Of more programs than run at once on a GPU."""
-    shape = (1, 1, 256, 64) if not device.is_gpu else (2, 16, 2048, 128)
+    shape = (1, 1, 400, 64) if not device.is_gpu else (2, 16, 2048, 128)
     arrays = [rng.normal(size=shape).astype(np.float16) for _ in range(4)]
     grad, q, k, v = map(device.array, arrays)
     out, lse = attention(q, k, v, causal=True, return_lse=True)
-    first, *others = [
-        [device.numpy(x) for x in attention_backward(grad, q, k, v, out, lse, causal=True, deterministic=True)]
-        for _ in range(2 if not device.is_gpu else 5)
-    ]
+    given = grad, q, k, v, out, lse
+    found = []
+    for number in range(4):
+        # In the simulator another order of programs and partitions each time, and of few programs at once.
+        with weft.simulate(seed=number, max_resident=(None, 1, 2, None)[number]):
+            found.append([device.numpy(x) for x in attention_backward(*given, causal=True, deterministic=True)])
+    first, *others = found
     assert all(np.array_equal(x, y) for other in others for x, y in zip(first, other, strict=True))
 
 
@@ -207,6 +278,29 @@ def test_without_keys_gradients_are_zero(device):
     assert (device.numpy(dq) == 0).all() and dk.shape == (1, 1, 0, 64)
 
 
+@weft.jit
+def repeated(score, _batch, _head, query, _key):
+    """A score function with a loop on a run-time value."""
+    for _ in range(gl.program_id(0)):
+        score = score * 2.0
+    return score
+
+
+@weft.jit
+def in_bits(score, _batch, _head, query, _key):
+    """A score function that has no derivative."""
+    return gl.cast(gl.cast(score, gl.uint32, bitcast=True), gl.float32, bitcast=True) * 2.0
+
+
+@pytest.mark.parametrize("function", [repeated, in_bits])
+def test_a_score_function_without_a_derivative(function):
+    q, lse = np.zeros((1, 1, 64, 64), np.float16), np.zeros((1, 1, 64), np.float32)
+    with pytest.raises(CompilationError) as error:
+        attention_backward(q, q, q, q, q, lse, score_mod=function)
+    assert error.value.code == "language-derivative"
+    assert error.value.loc.file.endswith("test_attention_backward.py")
+
+
 def test_mistakes():
     q, wide = np.zeros((1, 2, 5, 64), np.float16), np.zeros((1, 2, 5, 320), np.float16)
     lse = np.zeros((1, 2, 5), np.float32)
@@ -214,18 +308,15 @@ def test_mistakes():
         "attention-backward-size": lambda: attention_backward(wide, wide, wide, wide, wide, lse),
         "attention-out": lambda: attention_backward(q[:, :1], q, q, q, q, lse),
         "attention-option": lambda: attention_backward(q, q, q, q, q, lse[..., :1]),
+        "attention-function": lambda: attention_backward(q, q, q, q, q, lse, score_mod=abs),
     }.items():
         with pytest.raises(LaunchError) as error:
             call()
         assert error.value.code == code
 
 
-@needs_nvrtc
-@MATRIX
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("size", [64, 128])
-def test_machine_code(monkeypatch, size, causal):
-    """No MMA waits for the one before, and the products that follow from weights are issued while others run."""
+def compiled(monkeypatch, size, **options):
+    """The kernels of a call."""
     kernels = {}
 
     class Compiled:
@@ -240,7 +331,17 @@ def test_machine_code(monkeypatch, size, causal):
     for name in ("prepare", "attend_backward", "convert"):
         monkeypatch.setattr(attend_backward, name, Compiled(name))
     q, lse = np.zeros((1, 2, 512, size), np.float16), np.zeros((1, 2, 512), np.float32)
-    attention_backward(q, q, q, q, q, lse, causal=causal)
+    attention_backward(q, q, q, q, q, lse, **options)
+    return kernels
+
+
+@needs_nvrtc
+@MATRIX
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", [64, 128])
+def test_machine_code(monkeypatch, size, causal):
+    """No MMA waits for the one before, and the products that follow from weights are issued while others run."""
+    kernels = compiled(monkeypatch, size, causal=causal)
     for kernel in kernels.values():
         made = kernel.front.machine_code
         assert re.findall(r"C75\d\d", made.log) == []
@@ -268,3 +369,17 @@ def test_machine_code(monkeypatch, size, causal):
     assert parts == 2 * ["HGMMA", *loop, wait(0), "HGMMA", wait(0)]
     # Each consumer adds pieces of 64 x 64 by 128 threads in its loop and behind it.
     assert len(re.findall(r"REDG\.E\.ADD\.F32x4", sass)) == 2 * 2 * 8
+
+
+@needs_nvrtc
+@MATRIX
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_machine_code_of_three_warpgroups(monkeypatch, deterministic):
+    """No MMA waits for the one before; only addresses are spilled, and waiting for a turn waits for no memory."""
+    kernel = compiled(monkeypatch, 256, causal=True, deterministic=deterministic)["attend_backward"]
+    made, sass = kernel.front.machine_code, kernel.asm["sass"]
+    assert re.findall(r"C75\d\d", made.log) == [] and made.stack <= 32
+    # Pieces of 64 x 64 by 128 threads: four of a block of queries.
+    assert len(re.findall(r"REDG\.E\.ADD\.F32x4", sass)) == 4 * 8
+    # Those before the end of publishing: one for each of two slots.
+    assert len(re.findall(r"MEMBAR\.ALL\.GPU", sass)) == 2 * deterministic

@@ -10,6 +10,8 @@ import pytest
 from tests.cuda.build import needs_nvrtc
 from tests.examples.machine_code import written_in_flight
 from weft.kernels import compile_attention
+from weft.kernels.attend_plan import AttentionPlan
+from weft.kernels.decode_plan import CachePlan, LatentPlan
 
 pytestmark = needs_nvrtc
 MATRIX = pytest.mark.matrix
@@ -80,3 +82,18 @@ def test_machine_code(sizes, causal):
         assert between.count("MUFU.EX2") <= 12
         assert len(loop) <= MOST[sizes] + causal * MASKING
         assert text.count("ISETP") >= 64 * causal * keys // 128
+
+
+@pytest.mark.parametrize("plan", [AttentionPlan, CachePlan, LatentPlan])
+def test_every_rule_of_a_plan_has_one_owner(plan):
+    """Only what is abstract is defined again, and all of it."""
+    assert not plan.__abstractmethods__
+    owners: dict[str, type] = {}
+    for cls in reversed(plan.__mro__[:-2]):
+        for name, rule in vars(cls).items():
+            if name.startswith("__") or not (isinstance(rule, property) or callable(rule)):
+                continue
+            assert name not in owners, f"{name} of {cls.__name__} is also one of {owners[name].__name__}"
+            if not getattr(rule, "__isabstractmethod__", False):
+                owners[name] = cls
+    assert "shared_bytes" in owners

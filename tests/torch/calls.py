@@ -150,12 +150,14 @@ def attention(torch: ModuleType) -> Call:
 
 def attention_lse(torch: ModuleType) -> Call:
     q, k, v = torch.randn(3, 2, 2, 9, 64).half()
+    slopes, sinks, distances = torch.tensor([0.5, 0.1]), torch.tensor([0.3, -1]), torch.arange(9.0)
 
-    def reference(q, k, v):
-        scores = q.float() @ k.float().mT / 8
-        return sdpa(torch)(q, k, v), scores.logsumexp(-1)
+    def reference(q, k, v, slopes, sinks):
+        scores = q.float() @ k.float().mT / 8 - slopes[:, None, None] * (distances[:, None] - distances).abs()
+        scores = torch.cat([scores, sinks[None, :, None, None].expand(len(q), -1, 9, 1)], -1)
+        return (scores.softmax(-1)[..., :-1] @ v.float()).half(), scores.logsumexp(-1)
 
-    return Call((q, k, v), {}, reference, tolerance=3e-3, rows=(0, 1, 2))
+    return Call((q, k, v, slopes, sinks), {}, reference, tolerance=3e-3, rows=(0, 1, 2), differentiable=(0, 1, 2, 4))
 
 
 def decode_attention(torch: ModuleType) -> Call:
@@ -202,12 +204,37 @@ CALLS: dict[str, Callable[[ModuleType], Call]] = {
     "weft::rms_norm_quantized": rms_norm_quantized,
     "weft::layer_norm_quantized": layer_norm_quantized,
 }
+
+
+def gradient_calls(torch: ModuleType) -> dict[str, tuple[Any, ...]]:
+    """Arguments of the operators that gradients call: what their forward operators return is computed by these."""
+    import weft.torch
+
+    x, y, grad, weight = torch.randn(5, 33), torch.randn(5, 33), torch.randn(5, 33), torch.randn(33)
+    logits, labels = torch.randn(5, 12), torch.randint(12, (5,))
+    heads = torch.randn(4, 1, 2, 9, 64).half()
+    weights, indices = weft.torch.topk_gating(logits, 3)
+    *_, rstd = torch.ops.weft.rms_norm(x, weight)
+    *_, mean, other = torch.ops.weft.layer_norm(x, weight, weight)
+    return {
+        "weft::attention_backward": (heads[3], *heads[:3], *weft.torch.attention_lse(*heads[:3])),
+        "weft::cross_entropy_backward": (torch.randn(5), logits, labels, logits.logsumexp(-1)),
+        "weft::geglu_backward": (grad, x, y),
+        "weft::layer_norm_backward": (grad, x, weight, mean, other),
+        "weft::log_softmax_backward": (grad, x.log_softmax(-1)),
+        "weft::rms_norm_backward": (grad, x, weight, rstd),
+        "weft::softmax_backward": (grad, x.softmax(-1)),
+        "weft::swiglu_backward": (grad, x, y),
+        "weft::topk_gating_backward": (weights, logits, weights, indices),
+    }
+
+
 NO_GRADIENT = frozenset(
     {"weft::rms_factors", "weft::decode_attention", "weft::rms_norm_quantized", "weft::layer_norm_quantized"}
 )
 """Operators that return tensors and have no backward function."""
 INTEGERS = "gives integers, which have no gradients: in test_integers.py"
-OF_GRADIENTS = "a gradient, which the tests of the operator that it belongs to run"
+OF_GRADIENTS = "a gradient, whose numbers the tests of the operator that it belongs to check: in gradient_calls"
 BETWEEN_RANKS = "runs on several ranks: in test_ranks.py"
 ELSEWHERE = {
     "weft::all_reduce": BETWEEN_RANKS,

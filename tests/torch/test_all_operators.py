@@ -7,7 +7,7 @@ import copy
 import pytest
 
 import weft.torch
-from tests.torch.calls import CALLS, NO_GRADIENT
+from tests.torch.calls import CALLS, ELSEWHERE, NO_GRADIENT, OF_GRADIENTS, gradient_calls
 
 FUNCTIONAL = [name for name in CALLS if not weft.torch.OPERATORS[name].mutates_args]
 DIFFERENTIABLE = [name for name in FUNCTIONAL if name not in NO_GRADIENT]
@@ -37,6 +37,14 @@ def test_opcheck(torch, name, call):
     operator = weft.torch.OPERATORS[name]
     found = torch.library.opcheck(operator.overload, copy.deepcopy(call.args), call.keywords)
     assert set(found.values()) == {"SUCCESS"}
+
+
+def test_opcheck_of_gradients(torch):
+    calls = gradient_calls(torch)
+    assert set(calls) == {name for name, where in ELSEWHERE.items() if where is OF_GRADIENTS}
+    for name, args in calls.items():
+        found = torch.library.opcheck(weft.torch.OPERATORS[name].overload, args)
+        assert set(found.values()) == {"SUCCESS"}, name
 
 
 @each(FUNCTIONAL)

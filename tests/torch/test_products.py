@@ -204,7 +204,9 @@ def test_block_scales(torch):
         # PyTorch takes no array of ml_dtypes: the bytes are passed.
         sides = [torch.from_numpy(q.elements.view(np.uint8)).view(torch.float8_e4m3fn) for q in (first, second)]
         scales = [torch.from_numpy(np.ascontiguousarray(scaled.scale_blocks(q.scales))) for q in (first, second)]
-        args, keywords = (sides[0], sides[1].t(), *scales), {"format": "mxfp8"}
+        bias, residual = torch.randn(128), torch.randn(128, 128)
+        args = (sides[0], sides[1].t(), *scales, None, bias, residual)
+        keywords = {"format": "mxfp8", "activation": "relu"}
         got = weft.torch.matmul_scaled(*args, **keywords)
         # The other checks compute with the operands, which PyTorch does not for fp8.
         checks = ("test_faketensor", "test_autograd_registration")
@@ -213,8 +215,8 @@ def test_block_scales(torch):
             lambda *a: weft.torch.matmul_scaled(*a, **keywords), backend="aot_eager", fullgraph=True
         )
         assert compiled(*args).equal(got)
-    error = (got.float() - torch.from_numpy(x @ y.T)).norm() / np.linalg.norm(x @ y.T)
-    assert error < 0.05
+    want = (torch.from_numpy(x @ y.T) + bias).relu() + residual
+    assert (got.float() - want).norm() / want.norm() < 0.05
 
 
 def test_block_scales_need_blackwell(torch):

@@ -8,6 +8,7 @@ import pytest
 
 import weft
 import weft.torch
+from tests.torch.calls import BETWEEN_RANKS, ELSEWHERE
 
 RANKS = 2
 
@@ -64,3 +65,37 @@ def test_an_operator_between_ranks(torch: Any, calls: Any):
     for rank in range(RANKS):
         for found, wanted in results[rank]:
             torch.testing.assert_close(found.float(), wanted.float(), rtol=0.03, atol=0.2)
+
+
+def arguments(torch: Any, rank: int) -> dict[str, tuple[Any, ...]]:
+    """Of each operator, for a group of one rank: what PyTorch asks of an operator does not depend on their number."""
+    x, a, b = numbers(torch, rank, 1, 3, 40), numbers(torch, rank, 128, 32), numbers(torch, rank + 5, 32, 16)
+    ids, places = torch.tensor([[0, 1], [1, 0]], dtype=torch.int32), torch.arange(4, dtype=torch.int32)
+    return {
+        "all_gather": (x,),
+        "all_gather_matmul": (a, b),
+        "all_reduce": (x,),
+        "all_reduce_rms_norm": (x, x.new_ones(x.shape), x.new_ones(40)),
+        "combine": (numbers(torch, rank, 8, 40), ids, places.reshape(2, 2), torch.ones(2, 2), 2),
+        "dispatch": (numbers(torch, rank, 2, 40), ids, 2, 8),
+        "matmul_all_reduce": (a, b),
+        "matmul_reduce_scatter": (a, b),
+        "reduce_scatter": (x,),
+    }
+
+
+def test_opcheck_of_every_operator_between_ranks(torch: Any):
+    def checked(rank: int) -> dict[str, set[str]]:
+        calls = arguments(torch, rank)
+        assert {f"weft::{name}" for name in calls} == {
+            name for name, where in ELSEWHERE.items() if where is BETWEEN_RANKS
+        }
+        return {name: _checks(torch, name, args) for name, args in calls.items()}
+
+    with weft.simulate(target="sm_90a"):
+        (found,) = weft.distributed.simulate(checked, 1)
+    assert all(results == {"SUCCESS"} for results in found.values())
+
+
+def _checks(torch: Any, name: str, args: tuple[Any, ...]) -> set[str]:
+    return set(torch.library.opcheck(weft.torch.OPERATORS[f"weft::{name}"].overload, args).values())

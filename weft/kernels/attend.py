@@ -20,6 +20,7 @@ from weft.kernels.attend_plan import (
     AttentionConfig,
     AttentionPlan,
     Parts,
+    TilePlan,
     make_attention_plan,
 )
 from weft.kernels.device.attend import SEARCHES, attend, find_spans
@@ -286,7 +287,7 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     return replace(ready, call=call)
 
 
-def grouped(x: Heads, kv_heads: int, box: tuple[int, ...], plan: AttentionPlan, dtype: Any = None) -> Described:
+def grouped(x: Heads, kv_heads: int, box: tuple[int, ...], plan: TilePlan, dtype: Any = None) -> Described:
     """The descriptors of queries or results, [batch, kv heads, query heads of each, queries, head size]."""
     (batch, count, queries, size), (by_batch, by_head, by_query, last) = x.shape, x.strides
     members = count // kv_heads
@@ -294,7 +295,7 @@ def grouped(x: Heads, kv_heads: int, box: tuple[int, ...], plan: AttentionPlan, 
     return Described(shape, strides, box, plan.layout(box, dtype))
 
 
-def _of_sequences(x: Heads, _: int, box: tuple[int, ...], plan: AttentionPlan, dtype: Any = None) -> Described:
+def _of_sequences(x: Heads, _: int, box: tuple[int, ...], plan: TilePlan, dtype: Any = None) -> Described:
     """The ragged descriptors of heads by positions of sequences."""
     return Described(*ragged_form(x.shape[1:], x.strides[1:], 1), box, plan.layout(box, dtype))
 

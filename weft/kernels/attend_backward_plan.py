@@ -68,11 +68,6 @@ class BackwardPlan:
         return ROWS
 
     @property
-    def columns(self) -> int:
-        """Queries of a consumer's scores."""
-        return self.block_m // 2 if self.wide else self.block_m
-
-    @property
     def rounds(self) -> int:
         """Rounds in which a consumer's part of the gradient of queries is stored, 64 columns each."""
         return 2 if self.wide else 1
@@ -100,17 +95,17 @@ class BackwardPlan:
     @property
     def axes(self) -> tuple[int, int, int]:
         """The axes of a block's queries in registers, in lanes, and again in registers."""
-        return self.columns // 8, 4, 2
+        return self.block_m // 8, 4, 2
 
     @property
     def s_registers(self) -> Any:
         """The layout of a consumer's scores, keys by queries."""
-        return self.registers_of(self.columns)
+        return self.registers_of(self.block_m)
 
     @property
     def stages(self) -> int:
         """Slots of queries: as many as there is room for."""
-        return STAGES + (self.width == 2 * ROWS and not self.ordered)
+        return STAGES + (self.width == 2 * ROWS)
 
     @property
     def buffers(self) -> int:
@@ -136,11 +131,6 @@ class BackwardPlan:
     @property
     def vector_layout(self) -> Any:
         """The shared-memory layout of a number for each query."""
-        return gl.NVMMASharedLayout(0, 32, 2)
-
-    @property
-    def piece_layout(self) -> Any:
-        """The shared-memory layout of a part of the gradient of queries."""
         return gl.NVMMASharedLayout(0, 32, 2)
 
     def registers_of(self, columns: int) -> Any:

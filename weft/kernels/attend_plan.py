@@ -1,7 +1,9 @@
-"""What an attention kernel is compiled for: tiles by head size, kept as data, and the layouts that follow from them."""
+"""What an attention kernel is compiled for: tiles by head size, kept as data, and the layouts that follow from them. Plans of
+decode attention (`decode_plan`) begin with the same rules."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -103,10 +105,12 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AttentionPlan:
-    """Everything that an attention kernel is specialised on. The 64 rows of a consumer are `length` consecutive queries of each
-    of `heads` query heads, which share their keys and values; those of the consumers lie `heads_step` heads or `queries_step`
-    queries apart."""
+class TilePlan(ABC):
+    """What the plans of all attention kernels hold: types, head sizes, and blocks of keys. The 64 rows of a consumer are
+    `length` consecutive queries of each of some query heads, which share their keys and values; consumers with different rows
+    lie `heads_step` heads or `queries_step` queries apart.
+
+    A plan adds rules to these, and defines those that are abstract. It has no other rule of the same name."""
 
     dtype: Any
     size: int
@@ -114,8 +118,6 @@ class AttentionPlan:
     config: AttentionConfig
     parts: Parts
     length: int
-
-    # Tiles
 
     @property
     def rows(self) -> int:
@@ -128,9 +130,14 @@ class AttentionPlan:
         return self.config.consumers
 
     @property
-    def arrivals(self) -> int:
-        """Arrivals on the barrier of a slot of keys or values that complete it."""
-        return 1
+    def heads_step(self) -> int:
+        """Query heads from a consumer to the next."""
+        return ROWS // self.length if self.length < ROWS else 0
+
+    @property
+    def queries_step(self) -> int:
+        """Queries from a consumer to the next."""
+        return 0 if self.length < ROWS else ROWS
 
     @property
     def stages(self) -> int:
@@ -143,19 +150,143 @@ class AttentionPlan:
         return self.config.block_n
 
     @property
+    def axes(self) -> tuple[int, int, int]:
+        """The axes of a block's columns in registers, in lanes, and again in registers; in one, where no tile has such axes."""
+        return (self.block_n // 8, 4, 2) if self.block_n % 64 == 0 else (self.block_n, 1, 1)
+
+    @property
+    def float8(self) -> bool:
+        """True for queries of float8: with scales, and values [head size, keys] (`weft.kernels.device.attend_narrow`)."""
+        return self.dtype.itemsize == 1
+
+    @property
+    def k_block(self) -> tuple[int, int]:
+        """A block of keys."""
+        return self.block_n, self.size
+
+    def layout(self, block: tuple[int, ...], dtype: Any = None) -> Any:
+        """The shared-memory layout of a block of q, k and v, or of another type."""
+        return gl.NVMMASharedLayout.get_default_for(block, dtype or self.dtype)
+
+    @property
+    def out_dtype(self) -> Any:
+        """The type of results."""
+        return self.parts.out or self.dtype
+
+    @property
+    def q_dtype(self) -> Any:
+        """The type by which the memory of queries is allocated, which then takes results."""
+        return self.out_dtype if self.float8 else self.dtype
+
+    @property
+    def q_room(self) -> tuple[int, int]:
+        """The block by which it is allocated: the larger one."""
+        return self.o_block if self.float8 else self.q_block
+
+    @property
+    def q_layout(self) -> Any:
+        """Its layout."""
+        return gl.NVMMASharedLayout.get_default_for(self.q_room, self.q_dtype)
+
+    @property
+    def ahead(self) -> bool:
+        """True if the first scores of a tile are computed at the end of the tile before. Without one more slot of keys
+        consumers would wait for them with results that they could store."""
+        return self.config.ahead
+
+    @property
+    def k_stages(self) -> int:
+        """Slots of keys."""
+        return self.stages + self.ahead
+
+    def sums_of(self, columns: int) -> Any:
+        """The layout of the results of a warpgroup's MMA with so many columns."""
+        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 32 // self.dtype.itemsize])
+
+    @property
+    def p_registers(self) -> Any:
+        """The layout of weights, as the left operand of the MMA of results."""
+        return gl.DotOperandLayout(0, self.o_registers, 4 // self.dtype.itemsize)
+
+    @property
+    @abstractmethod
+    def tile_heads(self) -> int:
+        """Query heads of a tile."""
+
+    @property
+    @abstractmethod
+    def tile_queries(self) -> int:
+        """Queries of a tile of one head."""
+
+    @property
+    @abstractmethod
+    def warps(self) -> tuple[int, ...]:
+        """Warps of the further consumers, and of the producer."""
+
+    @property
+    @abstractmethod
+    def registers(self) -> tuple[int, ...]:
+        """Registers of their threads."""
+
+    @property
+    @abstractmethod
+    def arrivals(self) -> int:
+        """Arrivals on the barrier of a slot of keys or values that complete it."""
+
+    @property
+    @abstractmethod
+    def q_stages(self) -> int:
+        """Slots of queries."""
+
+    @property
+    @abstractmethod
+    def q_block(self) -> tuple[int, int]:
+        """Queries in shared memory: a consumer's, or a tile's."""
+
+    @property
+    @abstractmethod
+    def o_block(self) -> tuple[int, int]:
+        """Results there."""
+
+    @property
+    @abstractmethod
+    def q_box(self) -> tuple[int, ...]:
+        """Queries, as TMA loads them: batch, heads of keys, query heads of each, queries, head size."""
+
+    @property
+    @abstractmethod
+    def o_box(self) -> tuple[int, ...]:
+        """Results, as TMA stores them."""
+
+    @property
+    @abstractmethod
+    def s_registers(self) -> Any:
+        """The layout of scores."""
+
+    @property
+    @abstractmethod
+    def o_registers(self) -> Any:
+        """The layout of results."""
+
+    @property
+    @abstractmethod
+    def shared_bytes(self) -> int:
+        """Shared memory of a program."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionPlan(TilePlan):
+    """Everything that an attention kernel is specialised on."""
+
+    @property
+    def arrivals(self) -> int:
+        """One, of a TMA load."""
+        return 1
+
+    @property
     def tickets(self) -> bool:
         """True if tiles differ in length, and programs take them by tickets."""
         return self.parts.bounded or self.parts.sequences or self.parts.blocks
-
-    @property
-    def heads_step(self) -> int:
-        """Query heads from a consumer to the next."""
-        return ROWS // self.length if self.length < ROWS else 0
-
-    @property
-    def queries_step(self) -> int:
-        """Queries from a consumer to the next."""
-        return 0 if self.length < ROWS else ROWS
 
     @property
     def tile_heads(self) -> int:
@@ -177,47 +308,12 @@ class AttentionPlan:
         """Registers of their threads."""
         return REGISTERS[self.consumers]
 
-    @property
-    def axes(self) -> tuple[int, int, int]:
-        """The axes of a block's columns in registers, in lanes, and again in registers; in one, where no tile has such axes."""
-        return (self.block_n // 8, 4, 2) if self.block_n % 64 == 0 else (self.block_n, 1, 1)
-
-    @property
-    def float8(self) -> bool:
-        """True for arrays of float8: with scales, and values [head size, keys] (`weft.kernels.device.attend_narrow`)."""
-        return self.dtype.itemsize == 1
-
-    @property
-    def out_dtype(self) -> Any:
-        """The type of results."""
-        return self.parts.out or self.dtype
-
     # Shared memory
-
-    @property
-    def q_dtype(self) -> Any:
-        """The type by which the memory of queries is allocated, which then takes results."""
-        return self.out_dtype if self.float8 else self.dtype
-
-    @property
-    def q_room(self) -> tuple[int, int]:
-        """The block by which it is allocated: the larger one."""
-        return self.o_block if self.float8 else self.q_block
-
-    @property
-    def q_layout(self) -> Any:
-        """Its layout."""
-        return gl.NVMMASharedLayout.get_default_for(self.q_room, self.q_dtype)
 
     @property
     def q_block(self) -> tuple[int, int]:
         """A consumer's queries."""
         return ROWS, self.size
-
-    @property
-    def k_block(self) -> tuple[int, int]:
-        """A block of keys."""
-        return self.block_n, self.size
 
     @property
     def v_block(self) -> tuple[int, int]:
@@ -239,25 +335,10 @@ class AttentionPlan:
         """A consumer's results, as TMA stores them."""
         return 1, 1, ROWS // self.length, self.length, self.v_size
 
-    def layout(self, block: tuple[int, ...], dtype: Any = None) -> Any:
-        """The shared-memory layout of a block of q, k and v, or of another type."""
-        return gl.NVMMASharedLayout.get_default_for(block, dtype or self.dtype)
-
     @property
     def q_stages(self) -> int:
         """Slots of queries: two where shared memory has room, so that those of the next tile arrive during this one."""
         return 2 if self.ahead or self._bytes(2) <= SHARED_BYTES else 1
-
-    @property
-    def ahead(self) -> bool:
-        """True if the first scores of a tile are computed at the end of the tile before. Without one more slot of keys
-        consumers would wait for them with results that they could store."""
-        return self.config.ahead
-
-    @property
-    def k_stages(self) -> int:
-        """Slots of keys."""
-        return self.stages + self.ahead
 
     @property
     def shared_bytes(self) -> int:
@@ -275,17 +356,12 @@ class AttentionPlan:
     @property
     def s_registers(self) -> Any:
         """The layout of scores."""
-        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.block_n, 32 // self.dtype.itemsize])
+        return self.sums_of(self.block_n)
 
     @property
     def o_registers(self) -> Any:
         """The layout of results."""
-        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.v_size, 32 // self.dtype.itemsize])
-
-    @property
-    def p_registers(self) -> Any:
-        """The layout of weights, as the left operand of an MMA."""
-        return gl.DotOperandLayout(0, self.o_registers, 4 // self.dtype.itemsize)
+        return self.sums_of(self.v_size)
 
 
 @lru_cache(maxsize=1024)

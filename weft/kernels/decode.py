@@ -57,12 +57,12 @@ class Decode:
     @property
     def kernel(self) -> Any:
         """What is launched."""
-        return decode_latent if self.plan.latent else decode
+        return decode_latent if isinstance(self.plan, LatentPlan) else decode
 
     def arguments(self, q: Any, k: Any, v: Any, out: Any, lse: Any, work: Any, given: Any) -> tuple[Any, ...]:
         """The kernel's arguments."""
         cache_seqlens, block_table, sinks, k_scale, v_scale = given
-        if self.plan.latent:
+        if isinstance(self.plan, LatentPlan):
             _, scale, _, *numbers, _ = self.numbers
             cached, step = (k, self.steps[0]) if self.plan.gathered else (self.k.of(k), None)
             return (

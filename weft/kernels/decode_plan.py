@@ -1,13 +1,14 @@
-"""What a decode attention kernel is compiled for: one consumer, the pages of the cache, and partial results."""
+"""What a decode attention kernel is compiled for: the pages of the cache, the kind of it, and partial results."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from weft import language as gl
-from weft.kernels.attend_plan import BARRIER_BYTES, ROWS, AttentionConfig, AttentionPlan, Parts
+from weft.kernels.attend_plan import BARRIER_BYTES, ROWS, SHARED_BYTES, AttentionConfig, Parts, TilePlan
 from weft.kernels.plan import DTYPES
 
 TILES: dict[tuple[int, int], AttentionConfig] = {
@@ -33,34 +34,29 @@ HELD = 96
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DecodePlan(AttentionPlan):
-    """Everything that a decode attention kernel is specialised on. `page` is the number of positions in a page of the cache,
-    0 where a sequence's lie behind one another. `group` is the number of query heads in a tile, as a power of two. With
-    `narrow` the cache holds 8-bit floats, which the producer's threads convert."""
+class DecodePlan(TilePlan):
+    """What a decode attention kernel is specialised on, with a cache of either kind. `page` is the number of positions in a
+    page of the cache, 0 where a sequence's lie behind one another. `group` is the number of query heads in a tile, as a power
+    of two. With `narrow` the cache holds 8-bit floats, which the producer's threads convert."""
 
     page: int
     group: int
     narrow: bool = False
 
     @property
-    def gathered(self) -> bool:
-        """Whether threads copy keys and values by `cp.async`, which reads memory 9% faster than TMA in any boxes (H200)."""
-        return not self.narrow
+    def tile_heads(self) -> int:
+        """Query heads of a tile."""
+        return ROWS // self.length
 
     @property
-    def warps(self) -> tuple[int, ...]:
-        """Warps of the producer."""
-        return (4,)
+    def alone(self) -> bool:
+        """Whether a tile surely has all query heads that share a head of keys."""
+        return self.group < self.tile_heads
 
     @property
-    def registers(self) -> tuple[int, ...]:
-        """Registers of the producer's threads."""
-        return (PRODUCER_REGISTERS,)
-
-    @property
-    def arrivals(self) -> int:
-        """Arrivals on the barrier of a slot: one of a TMA load, or of each thread that copies."""
-        return 32 * self.warps[-1] if self.gathered else 1
+    def tile_queries(self) -> int:
+        """Queries of a tile of one head."""
+        return self.length
 
     @property
     def used(self) -> int:
@@ -68,34 +64,14 @@ class DecodePlan(AttentionPlan):
         return max(self.group * self.length, 4)
 
     @property
-    def columns(self) -> int:
-        """Columns of an MMA, whose rows are keys, or columns of values: the queries of a tile, and 8 at least."""
-        return max(self.used, 8)
-
-    @property
-    def v_room(self) -> int:
-        """Columns of a block of values, which are the rows of an MMA: a multiple of 64."""
-        return -(-self.v_size // ROWS) * ROWS
-
-    @property
     def q_block(self) -> tuple[int, int]:
         """A tile's queries."""
         return self.columns, self.size
 
     @property
-    def v_block(self) -> tuple[int, int]:
-        """A block of values."""
-        return self.block_n, self.v_room
-
-    @property
     def o_block(self) -> tuple[int, int]:
         """A tile's results."""
         return self.columns, self.v_size
-
-    @property
-    def p_block(self) -> tuple[int, int]:
-        """The weights of a block."""
-        return self.columns, self.block_n
 
     @property
     def q_box(self) -> tuple[int, ...]:
@@ -108,19 +84,9 @@ class DecodePlan(AttentionPlan):
         return 1, 1, self.columns // self.length, self.length, self.v_size
 
     @property
-    def s_registers(self) -> Any:
-        """The layout of scores, [keys, queries]."""
-        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.columns, 16])
-
-    @property
-    def o_registers(self) -> Any:
-        """The layout of results, [columns of values, queries]."""
-        return self.s_registers
-
-    def _bytes(self, q_stages: int) -> int:
-        elements = q_stages * self.columns * self.size + self.block_n * self.columns
-        elements += self.stages * self.block_n * (self.size + self.v_room)
-        return elements * self.dtype.itemsize + BARRIER_BYTES
+    def arrivals(self) -> int:
+        """Arrivals on the barrier of a slot: one of a TMA load, or of each thread that copies."""
+        return 32 * self.warps[-1] if self.gathered else 1
 
     @property
     def many(self) -> int:
@@ -132,21 +98,96 @@ class DecodePlan(AttentionPlan):
         """Columns of partial results that are combined at a time."""
         return self.v_size if self.used * self.v_size <= 8192 else self.v_size // 2
 
-    @property
-    def shares(self) -> int:
-        """Consumers that have different columns of the results."""
-        return 1
-
-    @property
-    def latent(self) -> bool:
-        """Whether values are elements of the keys."""
-        return self.shares > 1
-
     def line_registers(self, elements: int, size: int | None = None) -> Any:
         """A layout of rows of values, or of rows of `size` elements, of which a thread has some neighbouring ones."""
         count = (self.v_size if size is None else size) // elements
         lanes = min(32, count & -count)
         return gl.BlockedLayout([1, elements], [32 // lanes, lanes], [4, 1], [1, 0])
+
+    @property
+    @abstractmethod
+    def gathered(self) -> bool:
+        """Whether threads copy keys and values, and not TMA."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """Rows of a tile's memory, which hold its queries."""
+
+    @property
+    @abstractmethod
+    def shares(self) -> int:
+        """Consumers that have different columns of the results."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachePlan(DecodePlan):
+    """A plan with caches of keys and of values: one consumer, whose MMAs have keys, or columns of values, as rows."""
+
+    @property
+    def gathered(self) -> bool:
+        """By `cp.async`, which reads memory 9% faster than TMA in any boxes (H200)."""
+        return not self.narrow
+
+    @property
+    def shares(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def warps(self) -> tuple[int, ...]:
+        """Warps of the producer."""
+        return (4,)
+
+    @property
+    def registers(self) -> tuple[int, ...]:
+        """Registers of the producer's threads."""
+        return (PRODUCER_REGISTERS,)
+
+    @property
+    def columns(self) -> int:
+        """Columns of an MMA: the queries of a tile, and 8 at least."""
+        return max(self.used, 8)
+
+    @property
+    def v_room(self) -> int:
+        """Columns of a block of values, which are the rows of an MMA: a multiple of 64."""
+        return -(-self.v_size // ROWS) * ROWS
+
+    @property
+    def v_block(self) -> tuple[int, int]:
+        """A block of values."""
+        return self.block_n, self.v_room
+
+    @property
+    def p_block(self) -> tuple[int, int]:
+        """The weights of a block."""
+        return self.columns, self.block_n
+
+    @property
+    def s_registers(self) -> Any:
+        """The layout of scores, [keys, queries]."""
+        return self.sums_of(self.columns)
+
+    @property
+    def o_registers(self) -> Any:
+        """The layout of results, [columns of values, queries]."""
+        return self.s_registers
+
+    @property
+    def q_stages(self) -> int:
+        """Slots of queries: two where shared memory has room."""
+        return 2 if self._bytes(2) <= SHARED_BYTES else 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a program."""
+        return self._bytes(self.q_stages)
+
+    def _bytes(self, q_stages: int) -> int:
+        elements = q_stages * self.columns * self.size + self.block_n * self.columns
+        elements += self.stages * self.block_n * (self.size + self.v_room)
+        return elements * self.dtype.itemsize + BARRIER_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,16 +195,16 @@ class LatentPlan(DecodePlan):
     """A plan with a latent cache: keys of `size` elements, of which each of two consumers has `v_size` as values."""
 
     @property
-    def shares(self) -> int:
-        """Consumers that have different columns of the results."""
-        return self.consumers
-
-    @property
     def gathered(self) -> bool:
-        """Whether threads copy each position, since TMA cannot fill pieces of a block by pages."""
+        """Each position, where TMA cannot fill pieces of a block by pages."""
         if not self.page or self.page % self.block_n == 0:
             return False
         return self.page % PIECE > 0 or self.block_n % self.page > 0
+
+    @property
+    def shares(self) -> int:
+        """All consumers."""
+        return self.consumers
 
     @property
     def piece(self) -> int:
@@ -176,24 +217,19 @@ class LatentPlan(DecodePlan):
         return self.block_n // self.piece
 
     @property
-    def tile_heads(self) -> int:
-        """Query heads of a tile, which the consumers share."""
-        return ROWS // self.length
-
-    @property
     def columns(self) -> int:
-        """Queries of a tile, which are the rows of an MMA."""
+        """The rows of an MMA."""
         return ROWS
 
     @property
     def s_registers(self) -> Any:
         """The layout of scores, [queries, keys]."""
-        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.block_n, 16])
+        return self.sums_of(self.block_n)
 
     @property
     def o_registers(self) -> Any:
         """The layout of results, [queries, columns of values]."""
-        return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.v_size, 16])
+        return self.sums_of(self.v_size)
 
     @property
     def warps(self) -> tuple[int, ...]:
@@ -238,4 +274,4 @@ def make_decode_plan(
     group = min(ROWS // length, 1 << (members - 1).bit_length())
     if (size, v_size) == LATENT:
         return LatentPlan(DTYPES[dtype], size, v_size // config.consumers, config, parts, length, page, group)
-    return DecodePlan(DTYPES[dtype], size, v_size, config, parts, length, page, group, narrow)
+    return CachePlan(DTYPES[dtype], size, v_size, config, parts, length, page, group, narrow)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft import kernels
 from weft.torch.attention import attention
 from weft.torch.operators import operator
+from weft.torch.shapes import over_batch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +31,21 @@ def decode_attention(
 @decode_attention.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor | None = None, *_: Any, **_keywords: Any) -> Tensor:
     return attention(q, k, k[..., :512] if v is None else v)
+
+
+def _sequences(
+    _q: Tensor,
+    _k: Tensor,
+    _v: Tensor | None = None,
+    _lengths: Tensor | None = None,
+    table: Tensor | None = None,
+    *_: Any,
+) -> tuple[int, ...]:
+    """The positions of arguments that have something for each sequence: with pages, all sequences share `k` and `v`."""
+    return (0, 1, 2, 3) if table is None else (0, 3, 4)
+
+
+decode_attention.register_vmap(over_batch(decode_attention, _sequences))
 
 
 @operator("weft::append_to_cache", mutates_args=("k", "v", "q"))

@@ -67,6 +67,9 @@ def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[:-1], dtype=torch.int64)
 
 
+argmax.register_vmap(over_leading(argmax))
+
+
 @operator("weft::sample")
 def sample(
     logits: Tensor, seed: int, offset: int = 0, temperature: float = 1.0, top_p: float = 1.0, min_p: float = 0.0

@@ -75,13 +75,15 @@ def _(info: Any, in_dims: tuple[Any, ...], squares: Tensor, columns: int, **keyw
 
 @operator("weft::matmul_scaled")
 def matmul_scaled(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, factor: Tensor | None = None, *, format: str,  # noqa: A002
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, factor: Tensor | None = None, bias: Tensor | None = None,
+    residual: Tensor | None = None, *, format: str, activation: str | None = None,  # noqa: A002
     out_dtype: torch.dtype | None = None, variant: str | None = None,
 ) -> Tensor:  # fmt: skip
     """`weft.kernels.matmul_scaled` as an operator; it has no gradient."""
     return kernels.matmul_scaled(
-        a, b, scale_a, scale_b, format=format, out_dtype=out_dtype, factor=factor, variant=variant
-    )
+        a, b, scale_a, scale_b, format=format, out_dtype=out_dtype, factor=factor, bias=bias, residual=residual,
+        activation=activation, variant=variant,
+    )  # fmt: skip
 
 
 @matmul.register_fake

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -47,17 +47,55 @@ def over_leading(function: Callable[..., Any], *rows: int) -> Callable[..., Any]
             return (value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)).contiguous()
 
         pairs = list(zip_longest(args, in_dims))
-        if any(dim is not None for at, (_, dim) in enumerate(pairs) if at not in along):
-            calls = (
-                function(*(v if dim is None else v.select(dim, at).contiguous() for v, dim in pairs), **keywords)
-                for at in range(size)
-            )
-            return _stacked(list(calls))
+        if _others(pairs, along):
+            return _one_each(function, pairs, size, keywords)
         moved = (placed(value, dim) if at in along else value for at, (value, dim) in enumerate(pairs))
         results: Any = function(*moved, **keywords)
         return results, _mapped(results, size)
 
     return rule
+
+
+def over_batch(function: Callable[..., Any], rows: Callable[..., Iterable[int]]) -> Callable[..., Any]:
+    """The rule of `torch.vmap` for an operator whose arguments at the positions `rows(*args)` begin with a batch: the mapped
+    dimension and the batch are one batch. If others are mapped, the operator is called once for each."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any, **keywords: Any) -> tuple[Any, Any]:
+        size: int = info.batch_size
+        pairs, along = list(zip_longest(args, in_dims)), frozenset(rows(*args))
+        if _others(pairs, along):
+            return _one_each(function, pairs, size, keywords)
+
+        def flat(value: Any, dim: int | None) -> Any:
+            if not hasattr(value, "movedim"):
+                return value
+            return (value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)).flatten(0, 1)
+
+        moved = (flat(value, dim) if at in along else value for at, (value, dim) in enumerate(pairs))
+        results: Any = function(*moved, **keywords)
+        if hasattr(results, "dim"):
+            return results.unflatten(0, (size, -1)), 0
+        # A result that there is none of has no elements.
+        return tuple(each.unflatten(0, (size, each.shape[0] // size)) for each in results), (0,) * len(results)
+
+    return rule
+
+
+def _others(pairs: list[tuple[Any, Any]], along: frozenset[int]) -> bool:
+    """Whether arguments are mapped that are not among `along`."""
+    return any(dim is not None for at, (_, dim) in enumerate(pairs) if at not in along)
+
+
+def _one_each(
+    function: Callable[..., Any], pairs: list[tuple[Any, Any]], size: int, keywords: dict[str, Any]
+) -> tuple[Any, Any]:
+    """The results of one call for each element of the mapped dimension."""
+    return _stacked(
+        [
+            function(*(v if dim is None else v.select(dim, at).contiguous() for v, dim in pairs), **keywords)
+            for at in range(size)
+        ]
+    )
 
 
 def _stacked(results: list[Any]) -> tuple[Any, Any]:

@@ -24,13 +24,15 @@ from weft.kernels.attend_backward_plan import BackwardPlan
 from weft.kernels.device.attend_backward_parts import Extents, gradient_of, sequence_of, weights_of
 from weft.kernels.device.attend_backward_results import (
     PIECE,
-    Handed,
+    SLOTS,
+    Turns,
     add_piece,
     loaded_piece,
-    reduce,
+    publish,
     store_gradients,
+    watch,
 )
-from weft.kernels.device.attend_backward_wide import WideMemory, consume_wide, produce_wide
+from weft.kernels.device.attend_backward_wide import WideMemory, consume_wide, produce_wide, weigh
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
@@ -55,13 +57,15 @@ def position_of(row, starts, sequences, queries, block_m: gl.constexpr):
 @jit(do_not_specialize=["heads", "queries", "padded", "sequences"])
 def prepare(
     out: gl.tensor, grad: gl.tensor, lse: gl.tensor, lse_grad: gl.tensor | None, scaled: gl.tensor, delta: gl.tensor,
-    total: gl.tensor, turns: gl.tensor | None, starts: gl.tensor | None, o_batch: int, o_head: int, o_row: int, g_batch: int,
+    total: gl.tensor, turns: gl.tensor | None, sinks: gl.tensor | None, sink_parts: gl.tensor | None,
+    starts: gl.tensor | None, o_batch: int, o_head: int, o_row: int, g_batch: int,
     g_head: int, g_row: int, heads: int, queries: int, padded: int, sequences: int, size: gl.constexpr[int],
     width: gl.constexpr[int], block_m: gl.constexpr[int],
 ) -> None:  # fmt: skip
     """`delta` and the logarithms in base 2, `scaled`, of rows padded to whole blocks; and dQ, `total`, set to zero.
 
-    Rows without keys, and those behind the last one, get infinite logarithms, so that their weights are 0."""
+    Rows without keys, and those behind the last one, get infinite logarithms, so that their weights are 0. `sink_parts` are
+    the sums over a program's rows of the gradient of the head's sink, the key without a value."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     rows: gl.constexpr = gl.SliceLayout(1, layout)
     head = gl.program_id(1)
@@ -91,6 +95,9 @@ def prepare(
         # The first counts programs.
         gl.store(turns + (gl.program_id(1) * gl.num_programs(0) + gl.program_id(0)), 0)
         gl.store(turns + gl.num_programs(0) * gl.num_programs(1), 0)
+    if sinks is not None:
+        weight = gl.exp2(gl.load(sinks + head % heads) * 1.4426950408889634 - logarithm)
+        gl.store(sink_parts + head * gl.num_programs(0) + gl.program_id(0), -gl.sum(weight * delta_of_row, axis=0))
     gl.store(scaled + first * padded + row, logarithm)
     gl.store(delta + first * padded + row, delta_of_row)
 
@@ -120,12 +127,25 @@ def convert(
         )
 
 
+@jit(do_not_specialize=["batch", "blocks"])
+def add_sink_parts(parts: gl.tensor, grad: gl.tensor, batch: int, blocks: int) -> None:
+    """The gradient of the sink of each head: the sum of the parts that programs of `prepare` have stored, in their order."""
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    total = gl.zeros([32], gl.float32, layout)
+    for i in range(batch):
+        first = (i * gl.num_programs(0) + gl.program_id(0)) * blocks
+        for block in range(0, blocks, 32):
+            at = block + gl.arange(0, 32, layout)
+            total += gl.load(parts + first + at, mask=at < blocks, other=0)
+    gl.store(grad + gl.program_id(0), gl.sum(total, axis=0))
+
+
 @gl.aggregate
 class Memory:
     """Shared memory: keys and values, a ring of queries with their gradients of results and statistics, one of gradients of
     scores, and barriers: for slots of queries that are full (`ready`) and free, for gradients of scores that both consumers
     have stored (`exchanged`) and read (`consumed`), for the turns of consumers, and for the end of all reads of keys
-    (`closing`). In order also pieces of dQ on their way to global memory."""
+    (`closing`); and turns, in order."""
 
     k: gl.shared_memory_descriptor
     v: gl.shared_memory_descriptor
@@ -141,7 +161,7 @@ class Memory:
     consumed: gl.shared_memory_descriptor
     turn: gl.shared_memory_descriptor | None
     closing: gl.shared_memory_descriptor
-    handed: Handed | None
+    turns: Turns | None
     plan: gl.constexpr
 
     @staticmethod
@@ -161,7 +181,7 @@ class Memory:
             gl.allocate_shared_memory(gl.float32, [stages, 1, plan.block_m], plan.vector_layout),
             gl.allocate_shared_memory(plan.dtype, [2 * buffers, HALF, plan.block_m], plan.layout([HALF, plan.block_m])),
             barriers_of(1, 1), barriers_of(stages, 1), barriers_of(stages, 2), barriers_of(buffers, 2), barriers_of(buffers, 2),
-            barriers_of(2, 1) if plan.turns else None, barriers_of(1, 2), Handed.make(plan) if plan.ordered else None, plan,
+            barriers_of(2, 1) if plan.turns else None, barriers_of(1, 2), Turns.make(2) if plan.ordered else None, plan,
         )  # fmt: skip
 
     @jit
@@ -260,12 +280,12 @@ def tile_of(which: gl.constexpr, memory, share, i, member, query, s, scaled, gra
     gl.schedule_barrier()
     if not plan.early:
         scaled = memory.statistics(memory.scaled, slot)
-    p, tangents = weights_of(share, member, share.key + which * HALF, query, s, scaled, factor)
+    p, slopes = weights_of(share, member, share.key + which * HALF, query, s, scaled, factor)
     weights = gl.convert_layout(p.to(plan.dtype), operand)
     dp = warpgroup_mma_wait(0, dp)
     grad_v = warpgroup_mma(weights, g, grad_v, is_async=True)
     gl.schedule_barrier()
-    ds = gradient_of(p, dp, memory.statistics(memory.delta, slot), tangents, plan)
+    ds = gradient_of(p, dp, memory.statistics(memory.delta, slot), slopes, plan)
     mbarrier.wait(memory.consumed.index((i + 1) % plan.buffers), ((i + 1) // plan.buffers & 1) ^ 1)
     exchange(memory, which, i + 1, ds)
     if plan.turns:
@@ -306,10 +326,10 @@ def part_of_queries(memory, which: gl.constexpr, i):
 
 @jit
 def add(memory, which: gl.constexpr, total, number, i, dq):
-    """Add a consumer's part of the gradient of the queries of block number `i` of the program, piece `number` of all, or hand
-    it on to the warp that does."""
+    """Add a consumer's part of the gradient of the queries of block number `i` of the program, piece `number` of all."""
     if memory.plan.ordered:
-        memory.handed.put(which, i, dq)
+        memory.turns.add(total, number, i, dq)
+        memory.turns.done(i)
     else:
         add_piece(total, number, dq)
 
@@ -323,9 +343,9 @@ def add(memory, which: gl.constexpr, total, number, i, dq):
 )  # fmt: skip
 def attend_backward(
     q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, g: tma.tensor_descriptor,
-    scaled: tma.tensor_descriptor, delta: tma.tensor_descriptor, total: gl.tensor, pieces: tma.tensor_descriptor,
-    dk: tma.tensor_descriptor, dv: tma.tensor_descriptor, turns: gl.tensor | None, slopes: gl.tensor | None,
-    prefix: gl.tensor | None, spans: gl.tensor | None, q_starts: gl.tensor | None, k_starts: gl.tensor | None,
+    scaled: tma.tensor_descriptor, delta: tma.tensor_descriptor, total: gl.tensor, dk: tma.tensor_descriptor,
+    dv: tma.tensor_descriptor, turns: gl.tensor | None, slopes: gl.tensor | None, prefix: gl.tensor | None,
+    spans: gl.tensor | None, q_starts: gl.tensor | None, k_starts: gl.tensor | None, score_args: tuple[Any, ...],
     mask_args: tuple[Any, ...], factor: float, inner: float, scale: float, members: int, kv_heads: int, heads: int, band: int,
     banded: int, queries: int, keys: int, padded: int, left: int, right: int, sequences: int,
     plan: gl.constexpr[BackwardPlan],
@@ -335,16 +355,25 @@ def attend_backward(
     number = gl.program_id(0)
     extents = Extents(
         members, kv_heads, heads, band, banded, queries, keys, padded, left, right, inner, slopes, prefix, spans, q_starts,
-        k_starts, sequences, mask_args, plan,
+        k_starts, sequences, score_args, mask_args, plan,
     )  # fmt: skip
     if plan.ordered:
         # A program with a lower number from here runs; one with a lower program_id may not have started.
         number = gl.atomic_add(turns, 1, sem="relaxed")
     share = extents.share(number)
     load = (produce_wide if plan.wide else produce, (memory, q, k, v, g, scaled, delta, share))
-    part: gl.constexpr = consume_wide if plan.wide else consume
-    work = [(part, (which, memory, total, dk, dv, share, factor, scale)) for which in range(2)]
-    if plan.ordered:
-        gl.warp_specialize([*work, load, (reduce, (memory.handed, pieces, turns, share))], [4, 1, 1], [240, 24, 24])
+    if plan.wide:
+        halves = [(consume_wide, (which, memory, dk, dv, share, scale)) for which in range(2)]
+        work = [(weigh, (memory, total, share, factor)), *halves]
+        warps: gl.constexpr = [4, 4]
+        registers: gl.constexpr = [160, 160]
     else:
-        gl.warp_specialize([*work, load], [4, 1], [240, 24])
+        work = [(consume, (which, memory, total, dk, dv, share, factor, scale)) for which in range(2)]
+        warps: gl.constexpr = [4]
+        registers: gl.constexpr = [240]
+    if plan.ordered:
+        given = (memory.turns, turns + 1, share)
+        in_turn = [(watch, given), *[(publish, (slot, *given)) for slot in range(SLOTS)]]
+        gl.warp_specialize([*work, load, *in_turn], [*warps, 1, 1, 1, 1], [*registers, 24, 24, 24, 24])
+    else:
+        gl.warp_specialize([*work, load], [*warps, 1], [*registers, 24])

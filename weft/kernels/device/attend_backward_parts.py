@@ -9,8 +9,9 @@ from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.attend_backward_results import PIECE
 from weft.kernels.device.attend_parts import along, by_axes, columns, lanes, rows_by_lane, whole_of
-from weft.kernels.device.attend_scores import LOG2_E
+from weft.kernels.device.attend_scores import LN_2, LOG2_E
 from weft.kernels.device.schedulers import in_bands
+from weft.language.derivative import derivative
 from weft.nvidia.ragged_tma import to_ragged_indices
 
 
@@ -37,6 +38,7 @@ class Extents:
     q_starts: gl.tensor | None
     k_starts: gl.tensor | None
     sequences: gl.tensor
+    score_args: tuple
     mask_args: tuple
     plan: gl.constexpr
 
@@ -161,6 +163,11 @@ class Share:
         return self.line(member) * self.extents.padded + self.base + query
 
     @jit
+    def counter(self, counters, member, query):
+        """Where the turns of a block of queries are counted."""
+        return counters + self.row(member, query) // self.extents.plan.block_m
+
+    @jit
     def piece(self, member, query, part):
         """The number of a piece of dQ: part number `part` of the first 64 rows, and of those behind them, of a block."""
         pieces: gl.constexpr = self.extents.plan.width // PIECE
@@ -186,29 +193,37 @@ class Share:
 
 @jit
 def weights_of(share, member, key, query, s, logarithms, factor):
-    """Weights of a consumer's keys and queries, from `key` and `query` on; and the tangents of scores, with a soft cap."""
+    """Weights of a consumer's keys and queries, from `key` and `query` on; and the derivatives of their scores with respect to
+    the products of keys and queries: a number where it is the same for all."""
     extents = share.extents
     parts: gl.constexpr = extents.plan.parts
     if parts.softcap:
         # tanh(x), as in the forward pass.
         s = 1.0 - 2.0 / (gl.exp2(s * extents.inner) + 1.0)
-    biased = s
+    slopes = 1.0 - s * s if parts.softcap else 1.0
     if parts.alibi:
-        biased = distant(share, member, key, query, s, factor)
-    p = gl.exp2(biased * factor - logarithms[None, :])
+        s = distant(share, member, key, query, s, factor)
+    if parts.score_mod is not None:
+        natural = s * (factor * LN_2)
+        found = parts.score_mod(natural, *indices(share, member, key, query), *extents.score_args)
+        gl.static_assert(found.shape == s.shape, "score_mod returns scores of the shape that it is given")
+        slopes = slopes * derivative(found, natural)
+        s, factor = gl.convert_layout(found, extents.plan.s_registers), LOG2_E
+    p = gl.exp2(s * factor - logarithms[None, :])
     if mask_needed(share, key, query):
         p = seen(p, share, key, query)
     if parts.mask_mod is not None:
         p = allowed(p, share, member, key, query)
-    return p, s
+    return p, slopes
 
 
 @jit
-def gradient_of(p, dp, delta, tangents, plan: gl.constexpr):
-    """Gradients of scores."""
-    ds = p * (dp - delta[None, :])
-    if plan.parts.softcap:
-        ds = ds * (1.0 - tangents * tangents)
+def gradient_of(p, dp, delta, slopes, plan: gl.constexpr):
+    """Gradients of the products of keys and queries."""
+    ds = p * (dp - delta[None, :]) * slopes
+    if plan.parts.score_mod is not None:
+        # Where a key is not seen, the caller's function may have any derivative.
+        ds = gl.where(p > 0.0, ds, 0.0)
     return ds.to(plan.dtype)
 
 
@@ -227,15 +242,21 @@ def distant(share, member, key, query, s, factor):
 
 @jit
 def allowed(p, share, member, key, query):
-    """Weights, 0 where the caller's function says that the query does not see the key; as in the forward pass it is asked about
-    the last query or key instead of those behind."""
+    """Weights, 0 where the caller's function says that the query does not see the key."""
+    extents = share.extents
+    return gl.where(extents.plan.parts.mask_mod(*indices(share, member, key, query), *extents.mask_args), p, 0.0)
+
+
+@jit
+def indices(share, member, key, query):
+    """Batch, query head, query and key of scores; as in the forward pass those of the last query or key instead of those
+    behind."""
     extents = share.extents
     plan: gl.constexpr = extents.plan
     row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))[:, None]
-    column = gl.arange(0, plan.columns, gl.SliceLayout(0, plan.s_registers))[None, :]
+    column = gl.arange(0, plan.block_m, gl.SliceLayout(0, plan.s_registers))[None, :]
     head, q = share.head * extents.members + member, gl.minimum(query + column, extents.queries - 1)
-    k = gl.minimum(key + row, extents.keys - 1)
-    return gl.where(plan.parts.mask_mod(share.batch, head, q, k, *extents.mask_args), p, 0.0)
+    return share.batch, head, q, gl.minimum(key + row, extents.keys - 1)
 
 
 @jit
@@ -248,11 +269,11 @@ def mask_needed(share, key, query):
     if plan.parts.right:
         needed = needed | (key + plan.rows - 1 > position + extents.right)
     if plan.parts.left:
-        needed = needed | (key < position + plan.columns - 1 - extents.left)
+        needed = needed | (key < position + plan.block_m - 1 - extents.left)
     if plan.parts.documents:
         last = key + plan.rows - 1
         needed = needed | (extents.document(share.batch, last, 0) > query)
-        needed = needed | (extents.document(share.batch, key, 1) < query + plan.columns)
+        needed = needed | (extents.document(share.batch, key, 1) < query + plan.block_m)
     return needed
 
 
@@ -266,7 +287,7 @@ def seen(p, share, key, query):
     key = (key + gl.arange(0, plan.rows, rows_by_lane(split.layout)))[:, None]
     # From the first query on, the number of the query at whose position the key is.
     there = key - (query + extents.keys - extents.queries)
-    low, high = 0, plan.columns
+    low, high = 0, plan.block_m
     if plan.parts.right:
         low = there - extents.right
     if plan.parts.prefix:

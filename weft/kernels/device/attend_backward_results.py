@@ -2,7 +2,8 @@
 
 Gradients of queries are added up in float32, in pieces of 64 rows and columns. A piece has the order of a warpgroup's
 accumulator: four neighbours are those of a thread, so that a warp adds 512 contiguous bytes with one instruction, and nothing
-goes through shared memory. Programs that add in one order hand their pieces on to a warp that waits for the turn of each."""
+goes through shared memory. For programs that add in one order other warps watch and publish their
+turns."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 PIECE = 64
 """Rows and columns of a piece."""
 ELEMENTS = PIECE * PIECE
+SLOTS = 2
+"""Blocks of queries that a program may add to at a time."""
 THREADS = gl.DistributedLinearLayout(
     reg_bases=[[1], [2], [128], [256], [512]], lane_bases=[[4], [8], [16], [32], [64]], warp_bases=[[1024], [2048]],
     block_bases=[], shape=[ELEMENTS],
@@ -49,63 +52,69 @@ def loaded_piece(total, number):
 
 
 @gl.aggregate
-class Handed:
-    """Pieces of both consumers on their way to memory, with barriers for those that are full and free."""
+class Turns:
+    """The turns of a program that adds in order: barriers for blocks of queries that it may add to, and for those that both
+    consumers have added to, two slots each."""
 
-    pieces: gl.shared_memory_descriptor
-    filled: gl.shared_memory_descriptor
-    drained: gl.shared_memory_descriptor
-    plan: gl.constexpr
+    allowed: gl.shared_memory_descriptor
+    added: gl.shared_memory_descriptor
 
     @staticmethod
     @jit
-    def make(plan: gl.constexpr):
-        """Both free."""
-        pieces = gl.allocate_shared_memory(gl.float32, [2, PIECE, PIECE], plan.piece_layout)
-        return Handed(pieces, barriers_of(2, 1), barriers_of(2, 1), plan)
+    def make(consumers: gl.constexpr):
+        """Nothing allowed."""
+        return Turns(barriers_of(SLOTS, 2), barriers_of(SLOTS, consumers))
 
     @jit
-    def put(self, which: gl.constexpr, i, piece):
-        """Hand on piece number `i` of a consumer."""
-        mbarrier.wait(self.drained.index(which), (i & 1) ^ 1)
-        self.pieces.index(which).reshape([ELEMENTS]).store(in_order(piece))
-        fence_async_shared()
-        mbarrier.arrive(self.filled.index(which), count=1)
+    def add(self, total, number, i, piece):
+        """Add a consumer's piece of block number `i` of the program when it is the program's turn."""
+        mbarrier.wait(self.allowed.index(i % SLOTS), i // SLOTS & 1)
+        add_piece(total, number, piece)
+
+    @jit
+    def done(self, i):
+        """A consumer has added all of its pieces of block number `i`."""
+        mbarrier.arrive(self.added.index(i % SLOTS), count=1)
 
 
 @jit
-def reduce(handed, total, turns, share):
-    """Add the pieces of consumers to memory, in one round or in two, when it is the program's turn: `turns` has an integer for
-    each block of queries, which programs set in the order of their keys.
-
-    That a block has been added is published with the next one, which is on its way meanwhile: waiting for it at once would take
-    longer than the consumers need for a block."""
-    plan: gl.constexpr = handed.plan
-    mine = share.key // plan.block_n + 1
+def watch(turns, counters, share):
+    """Wait for the program's turn at each block of queries, a block or two before consumers need it: `counters` has an integer
+    for each block, which programs set in the order of their keys."""
+    plan: gl.constexpr = share.extents.plan
+    before = share.key // plan.block_n
     first, blocks = share.extents.visited(share.batch, share.key - plan.block_n)
     blocks = gl.where(share.key > 0, blocks, 0)
     member, query = 0, share.start()
-    turn = turns
     for i in range(share.tiles()):
-        before, turn = turn, turns + 1 + share.row(member, query) // plan.block_m
         block = query // plan.block_m
         if (block >= first) & (block < first + blocks):
-            gl.atomic_poll(turn, mine - 1)
-        for part in gl.static_range(plan.rounds):
-            for which in gl.static_range(2):
-                mbarrier.wait(handed.filled.index(which), part if plan.rounds == 2 else i & 1)
-                piece = share.piece(member, query, which * plan.rounds + part)
-                tma.async_atomic_add(total, [piece * PIECE, 0], handed.pieces.index(which))
-                if part + which == 0 and i > 0:
-                    # Before the wait for this piece: behind it, a call took 1.15 times as long on an H200.
-                    tma.store_wait(1, read_only=False)
-                    gl.atomic_xchg(before, mine, sem="release")
-                tma.store_wait(0)
-                mbarrier.arrive(handed.drained.index(which), count=1)
+            counter = share.counter(counters, member, query)
+            gl.atomic_poll(counter, before, sem="relaxed")
+            # The poll's own fence would also wait for the program's additions on their way.
+            gl.atomic_load(counter, sem="acquire")
+        mbarrier.wait(turns.allowed.index(i % SLOTS), (i // SLOTS & 1) ^ 1)
+        mbarrier.arrive(turns.allowed.index(i % SLOTS), count=1)
         member, query = share.following(member, query)
-    if share.tiles() > 0:
-        tma.store_wait(0, read_only=False)
-        gl.atomic_xchg(turn, mine, sem="release")
+
+
+@jit
+def publish(slot: gl.constexpr, turns, counters, share):
+    """Set the counter of each block of queries of a slot when its consumers have added to it.
+
+    The release is that of all their additions, which happen before the arrivals that this warp has waited for. It takes about
+    as long as the MMAs of a block, so that every slot has a warp."""
+    mbarrier.arrive(turns.allowed.index(slot), count=1)
+    member, query = 0, share.start()
+    for _ in gl.static_range(slot):
+        member, query = share.following(member, query)
+    for i in range(slot, share.tiles(), SLOTS):
+        mbarrier.wait(turns.added.index(slot), i // SLOTS & 1)
+        mbarrier.arrive(turns.allowed.index(slot), count=1)
+        mine = share.key // share.extents.plan.block_n + 1
+        gl.atomic_xchg(share.counter(counters, member, query), mine, sem="release")
+        for _ in gl.static_range(SLOTS):
+            member, query = share.following(member, query)
 
 
 @jit

@@ -41,11 +41,16 @@ class Tile:
     k_start: gl.tensor
 
     @jit
+    def numbers(self):
+        """What is published, in the order of the fields."""
+        some = (self.batch, self.head, self.member, self.query, self.first, self.end, self.queries, self.keys)
+        return (*some, self.prefix, self.q_start, self.k_start)
+
+    @jit
     def publish(self, memory):
         """Write the tile to shared memory."""
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-        numbers = (self.batch, self.head, self.member, self.query, self.first, self.end, self.queries, self.keys)
-        numbers = (*numbers, self.prefix, self.q_start, self.k_start)
+        numbers = self.numbers()
         for i in gl.static_range(FIELDS):
             memory.slice(i, 1).store(gl.full([1], numbers[i] if i < NUMBERS else 0, gl.int32, layout))
 

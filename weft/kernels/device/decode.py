@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.decode_plan import DecodePlan
+from weft.kernels.decode_plan import CachePlan
 from weft.kernels.device.attend import (
     LOWEST,
     Buffers,
@@ -25,7 +25,7 @@ from weft.kernels.device.attend import (
 )
 from weft.kernels.device.attend_parts import Problem, Tile, published
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
-from weft.kernels.device.decode_schedule import Cache, Runs, share_of, walk_of
+from weft.kernels.device.decode_schedule import Cache, Share, share_of, team_of, walk_of
 from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from weft.language.nvidia.hopper import (
     async_copy,
@@ -50,10 +50,9 @@ def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
     """Publish the parts of the program, and load the queries of each and the blocks of keys and values that it visits."""
     plan: gl.constexpr = buffers.plan
     n, index = 0, 0
-    runs = Runs.make(cache, problem)
-    walk = walk_of(runs, cache, problem)
+    walk = walk_of(cache, problem)
     while walk.at < walk.stop:
-        tile, share, walk = walk.part(runs, cache, problem)
+        tile, share, walk = walk.part(cache, problem)
         if plan.narrow:
             keys = fetch(k, k_steps, tile, tile.end - 1, cache, plan.size, plan.size)
             values = fetch(v, v_steps, tile, tile.end - 1, cache, plan.v_size, plan.v_room)
@@ -88,7 +87,8 @@ def finish_parts(buffers, index):
     """Publish that there are no more parts."""
     plan: gl.constexpr = buffers.plan
     wait_for_queries(buffers, index)
-    Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0).publish(buffers.tiles.index(index % plan.q_stages))
+    nothing = Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    Share(0, 0, 0, 0).publish(buffers.tiles.index(index % plan.q_stages), nothing)
     mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
 
 
@@ -98,8 +98,7 @@ def load_queries(buffers, q, index, tile, problem, share):
     plan: gl.constexpr = buffers.plan
     slot = index % plan.q_stages
     wait_for_queries(buffers, index)
-    tile.publish(buffers.tiles.index(slot))
-    share.publish(buffers.tiles.index(slot))
+    share.publish(buffers.tiles.index(slot), tile)
     bar = buffers.q_ready.index(slot)
     mbarrier.expect(bar, q.block_type.nbytes)
     at = place(tile, tile.member, tile.query, problem, plan)
@@ -302,7 +301,7 @@ def finish_part(
     nothing = total == 0.0
     o = o * gl.convert_layout(gl.where(nothing, 0.0, 1.0 / total), gl.SliceLayout(1, o.layout))[:, None]
     # A member of a team, and each of its consumers that have different columns, has its own.
-    lane = gl.program_id(0) % gl.cdiv(problem.members, plan.tile_heads) * plan.shares + which % plan.shares
+    lane = gl.program_id(0) % team_of(problem, plan) * plan.shares + which % plan.shares
     partials += gl.cast(lane, gl.int64) * slots * (size + plan.used)
     sums = partials + gl.cast(slots, gl.int64) * size
     slot = share.slot(share.index)
@@ -416,7 +415,7 @@ def decode(
     k_scales: Pointer, v_scales: Pointer, v_scale: float, scale: float, inner: float,
     batch: int, kv_heads: int, members: int, queries: int, keys: int, width: int, pages: int,
     left: int,
-    plan: gl.constexpr[DecodePlan],
+    plan: gl.constexpr[CachePlan],
 ) -> None:  # fmt: skip
     """Decode attention; see the module. `counters` of tiles are zero, and are so afterwards."""
     buffers = Buffers.make(plan)
@@ -425,7 +424,7 @@ def decode(
     scoring = Scoring(scale, inner, None, sinks, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, plan)
     # The places of partial results of each member of a team.
-    slots = 2 * (gl.num_programs(0) // gl.cdiv(members, plan.tile_heads))
+    slots = 2 * (gl.num_programs(0) // team_of(problem, plan))
     weights = gl.allocate_shared_memory(plan.dtype, plan.p_block, plan.layout(plan.p_block))
     roles = [
         (

@@ -40,7 +40,7 @@ from weft.kernels.device.decode import (
     pages_of,
     store_tile,
 )
-from weft.kernels.device.decode_schedule import LANES, Cache, Runs, share_of, walk_of
+from weft.kernels.device.decode_schedule import LANES, Cache, share_of, team_of, walk_of
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import (
     async_copy,
@@ -145,10 +145,9 @@ def produce_latent(buffers, q, k, k_steps, cache, problem):
     """Publish the parts of the program, and load the queries of each and the pairs of blocks that it visits."""
     plan: gl.constexpr = buffers.plan
     pair, index = 0, 0
-    runs = Runs.make(cache, problem)
-    walk = walk_of(runs, cache, problem)
+    walk = walk_of(cache, problem)
     while walk.at < walk.stop:
-        tile, share, walk = walk.part(runs, cache, problem)
+        tile, share, walk = walk.part(cache, problem)
         entries = gl.zeros([LANES], gl.int32, gl.BlockedLayout([1], [LANES], [gl.num_warps()], [0]))
         for i in range(0, tile.end - tile.first, 2):
             if plan.page > 0 and not plan.gathered and i % (LANES // plan.pieces) == 0:
@@ -394,7 +393,7 @@ def decode_latent(
     problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, 0.0, None, None, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, plan)
-    slots = 2 * (gl.num_programs(0) // gl.cdiv(members, plan.tile_heads))
+    slots = 2 * (gl.num_programs(0) // team_of(problem, plan))
     given = buffers, out, lse, partials, slots, counters, problem, scoring
     roles = [(consume_latent, (which, *given)) for which in range(plan.consumers)]
     roles = [*roles, (produce_latent, (buffers, q, k, k_steps, cache, problem))]

@@ -71,19 +71,26 @@ class Share:
     count: gl.tensor
 
     @jit
-    def publish(self, memory):
-        """Write it to shared memory, behind the tile."""
+    def publish(self, memory, tile):
+        """Write tile and share to shared memory: in one store, since several warps would meet before each of many."""
         gl.static_assert(NUMBERS + 4 <= FIELDS, "a published tile leaves room for four more numbers")
-        layout: gl.constexpr = gl.BlockedLayout([1], [LANES], [gl.num_warps()], [0])
-        numbers = (self.unit, self.owner, self.index, self.count)
-        for i in gl.static_range(4):
-            memory.slice(NUMBERS + i, 1).store(gl.full([1], numbers[i], gl.int32, layout))
+        at = gl.arange(0, FIELDS, gl.BlockedLayout([1], [LANES], [gl.num_warps()], [0]))
+        numbers, row = (*tile.numbers(), self.unit, self.owner, self.index, self.count), gl.zeros_like(at)
+        for i in gl.static_range(NUMBERS + 4):
+            row = gl.where(at == i, numbers[i], row)
+        memory.store(row)
 
     @jit
     def slot(self, index):
         """The place of a part among the partial results. A run has two: for the tile that it begins in the middle of, and for
         the one that it does not end."""
         return 2 * (self.owner + index) + gl.where(index == 0, 1, 0)
+
+
+@jit
+def team_of(problem, plan: gl.constexpr):
+    """The programs of a team, which share the query heads of a head of keys."""
+    return 1 if plan.alone else gl.cdiv(problem.members, plan.tile_heads)
 
 
 @jit
@@ -122,7 +129,7 @@ class Runs:
     @jit
     def make(cache, problem):
         """The runs of this problem."""
-        members = gl.cdiv(problem.members, cache.plan.tile_heads)
+        members = team_of(problem, cache.plan)
         if cache.lengths is None:
             _, count = blocks_of(problem, problem.keys)
             total = problem.batch * count * problem.kv_heads
@@ -149,15 +156,17 @@ class Walk:
     """The way through a run, whose blocks are those from `at` to `stop` - 1. Block `at` belongs to sequence `batch`, whose
     blocks begin with number `before`."""
 
+    runs: Runs
     at: gl.tensor
     stop: gl.tensor
     batch: gl.tensor
     before: gl.tensor
 
     @jit
-    def part(self, runs, cache, problem):
+    def part(self, cache, problem):
         """The next part, as tile and share, and the way behind it."""
         plan: gl.constexpr = cache.plan
+        runs = self.runs
         keys = cache.keys(problem, self.batch, True)
         low, count = blocks_of(problem, keys)
         tile = (self.at - self.before) // count
@@ -170,13 +179,14 @@ class Walk:
             problem.queries, keys, 0, 0, 0,
         )  # fmt: skip
         over = end - self.before == problem.kv_heads * count
-        behind = Walk(end, self.stop, self.batch + over.to(gl.int32), gl.where(over, end, self.before))
+        behind = Walk(runs, end, self.stop, self.batch + over.to(gl.int32), gl.where(over, end, self.before))
         return found, share, behind
 
 
 @jit
-def walk_of(runs, cache, problem):
+def walk_of(cache, problem):
     """The way through the run of this program."""
+    runs = Runs.make(cache, problem)
     at, tiles = gl.minimum(runs.team() * runs.each, runs.total), problem.kv_heads
     batch, before = 0, 0
     if cache.lengths is None:
@@ -193,4 +203,4 @@ def walk_of(runs, cache, problem):
             before = gl.maximum(before, gl.max(gl.where(over, ends, 0)))
             batch += passed
             going = passed == CHUNK
-    return Walk(at, gl.minimum(at + runs.each, runs.total), batch, before)
+    return Walk(runs, at, gl.minimum(at + runs.each, runs.total), batch, before)
