@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,28 @@ def test_asynchronous_copies(run, rng, policy):
     run(staged, 2, out, x, n, policy, 512, LINE, SMEM)
     same(out[:n], x)
     kept_poison(out, n)
+
+
+@weft.jit
+def in_turns(out, x, count, policy: gl.constexpr, BLOCK: gl.constexpr, layout: gl.constexpr, smem: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    buffers = gl.allocate_shared_memory(gl.float32, [2, BLOCK], smem)
+    for i in range(count):
+        async_copy.async_copy_global_to_shared(buffers.index(i & 1), x + i * BLOCK + at, cache_policy=policy)
+        async_copy.commit_group()
+        async_copy.wait_group(0)
+        gl.store(out + i * BLOCK + at, buffers.index(i & 1).load(layout))
+
+
+def test_asynchronous_copies_to_slots(run, rng):
+    """An address with a uniform part and a policy together: ptxas 13.0 took an odd uniform register for the policy, and the GPU
+    reported an illegal instruction."""
+    x, out = random(rng, np.float32, 3 * 512), poison(3 * 512 + 8, np.float32)
+    compiled = run(in_turns, 1, out, x, 3, POLICIES[0], 512, LINE, SMEM)
+    same(out[: 3 * 512], x)
+    kept_poison(out, 3 * 512)
+    copies = [line for line in compiled.asm["sass"].splitlines() if "LDGSTS" in line]
+    assert copies and not any(re.search(r"\+UR\d|desc\[UR\d*[13579]\]", line) for line in copies), copies
 
 
 @weft.jit

@@ -37,7 +37,9 @@ def launch(run, rng, types, turned, shape, where="memory", warps=4, acc=None):
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("n", [48, 80, 96, 112, 144, 160, 176, 192, 224, 240])
+@pytest.mark.parametrize(
+    "n", [48, 96, 112, 176, *(pytest.param(n, marks=pytest.mark.matrix) for n in (80, 144, 160, 192, 224, 240))]
+)
 def test_columns(run, rng, n, turned):
     launch(run, rng, PAIRS[0], (False, turned), (64, n, 32))
 
@@ -98,6 +100,36 @@ def test_descriptors(run, rng, n, turned):
         right = Described(frozen(b), shape, gl.NVMMASharedLayout.get_default_for(shape, gl.float16))
         run(pipelined, 1, out, left, right, k, m, n, warpgroup_mma_layout(gl.float16, [m, n], 4))
     same(out, multiplied(a, b, np.zeros((m, n), np.float32)))
+
+
+@weft.jit
+def part_of_block(out, a, b, START: gl.constexpr, N: gl.constexpr):
+    left = gl.allocate_shared_memory(a.dtype, a.block_shape, a.layout)
+    right = gl.allocate_shared_memory(b.dtype, b.block_shape, b.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, a.block_type.nbytes + b.block_type.nbytes)
+    tma.async_load(a, [0, 0], bar, left)
+    tma.async_load(b, [0, 0], bar, right)
+    mbarrier.wait(bar, 0)
+    acc = gl.zeros([64, N], gl.float32, warpgroup_mma_layout(a.dtype, [64, N], 4))
+    put(out, warpgroup_mma(left, right.slice(START, N, dim=1), acc), 64, N)
+
+
+EVERY = [(swizzle, 256, 0, n) for swizzle in (64, 128) for n in range(8, 257, 8)]
+SOME = [(128, 128, 0, 96), (128, 128, 0, 112), (128, 256, 128, 72), (64, 64, 0, 40), (32, 256, 0, 248)]
+
+
+@pytest.mark.parametrize("parts", [*SOME, *(pytest.param(parts, marks=pytest.mark.matrix) for parts in EVERY)], ids=str)
+def test_columns_that_end_within_a_span_of_the_swizzle(run, rng, parts):
+    """An MMA of the first columns of a wider block of b, which is contiguous along N."""
+    swizzle, block, start, n = parts
+    a, b = operands(rng, *PAIRS[0], 64, block, 32, True)
+    out = poison((64, n), np.float32)
+    layouts = [gl.NVMMASharedLayout(width, 16) for width in (64, swizzle)]
+    left, right = Described(frozen(a), [64, 32], layouts[0]), Described(frozen(b), [32, block], layouts[1])
+    run(part_of_block, 1, out, left, right, start, n)
+    same(out, multiplied(a, b[:, start : start + n], np.zeros((64, n), np.float32)))
 
 
 @weft.jit

@@ -6,8 +6,9 @@ import pytest
 
 from tests.kernels_lib.rows import Recorder
 from tests.runtime.fake_driver import FakeTensor, float16, float32
+from weft import targets
 from weft.errors import LaunchError
-from weft.kernels import rms_norm, rowwise, softmax, softmax_backward
+from weft.kernels import cumsum, rms_norm, rowwise, scan, softmax, softmax_backward
 from weft.kernels.rows import calls, norms
 
 
@@ -99,3 +100,19 @@ def test_overlap_is_looked_at_in_each_call(prepared):
         softmax(tensor(1), out)
     with pytest.raises(LaunchError, match="overlaps"):
         softmax(tensor(1), Tensor((1 << 16) + 64, shape=(4, 256)))
+
+
+def test_zeros_that_launches_leave_are_found_for_each_call(prepared, monkeypatch):
+    """Another stream has other zeros: what is repeated is how they are found."""
+    recorder, counted = prepared
+    monkeypatch.setattr(scan.device, "scan", recorder)
+    monkeypatch.setattr(scan, "target_of", lambda _: targets.get("sm_90a"))
+    monkeypatch.setattr(scan, "multiprocessors_of", lambda *_: 132)
+    zeros = [tensor(7), tensor(8)]
+    monkeypatch.setattr(calls.memory, "zeros_kept", lambda *_: zeros.pop())
+    cumsum(tensor(1))
+    cumsum(tensor(2))
+    assert len(counted) == 1 and not zeros
+    (first, options), (second, again) = recorder.given
+    assert [x.pointer >> 16 for x in (*first[1:3], *second[1:3])] == [1, 8, 2, 7]
+    assert first[3:] == second[3:] and options == again

@@ -17,7 +17,8 @@ from tests.kernels_lib.test_variants import TILES
 from weft import language as gl
 from weft.errors import LaunchError
 from weft.kernels import MatmulConfig, matmul, rms_factors
-from weft.kernels.epilogue import suits
+from weft.kernels.epilogue import Ending, suits
+from weft.kernels.epilogue_plan import Epilogue
 
 MATRIX = pytest.mark.matrix
 SMALL = MatmulConfig(block_m=128, block_n=32, block_k=32, stages=3, programs=2)
@@ -101,15 +102,24 @@ def test_activation(device, rng, name, out):
 
 
 GATED = {**PATHS, "wide": (MatmulConfig(variant="ping_pong", block_m=64, block_n=256), "CC", ALIGNED, ALIGNED)}
+STACKED = MatmulConfig(block_m=128, block_n=8, block_k=32, stages=3, consumers=1, swap=True, programs=3)
 GATED = {
     name: (config, *rest) for name, (config, *rest) in GATED.items()
     if config is None or not (config.swap or config.block_n < 32 * config.cluster or config.block_n & config.block_n - 1)
+} | {
+    "swapped": (STACKED, "FC", ALIGNED, ALIGNED),
+    "swapped, two consumers": (replace(STACKED, block_m=256, block_n=48, consumers=2), "CF", ALIGNED, Lies("F")),
+    "swapped, tall": (replace(STACKED, block_m=256, block_n=32), "CF", ALIGNED, BYTES),
+    "swapped, shared": (replace(STACKED, block_n=16, shares=4, programs=0), "CF", ALIGNED, ALIGNED),
+    "swapped, copies": (STACKED, "CC", WORDS, ALIGNED),
+    "swapped, loads": (replace(STACKED, block_n=64), "FC", BYTES, ALIGNED),
+    "swapped, packed": (replace(STACKED, pack=True), "FC", BYTES, ALIGNED),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "name",
-    quick(GATED, ("chosen", "cooperative, two blocks", "ping_pong", "splits", "loads", "columns first and splits")),
+    quick(GATED, ("chosen", "cooperative, two blocks", "splits", "loads", "swapped, two consumers", "swapped, shared")),
 )
 @pytest.mark.parametrize("pair", [False, pytest.param(True, marks=MATRIX)])
 def test_gated(device, rng, name, pair):
@@ -229,16 +239,12 @@ def test_a_choice_takes_the_epilogue(device, rng):
         gate.by(up).check(device.numpy(found))
 
 
-def test_no_epilogue_of_a_gated_product_is_transposed():
-    assert not suits(replace(SMALL, swap=True), ending(gated=True))
-    assert suits(replace(SMALL, swap=True), ending(gated=False))
-
-
-def ending(gated):
-    from weft.kernels.epilogue import Ending
-    from weft.kernels.epilogue_plan import Epilogue
-
-    return Ending(Epilogue(gated=gated))
+def test_which_epilogues_are_transposed():
+    """Each consumer of a gated product needs rows of both halves, and statistics are of rows of the output itself."""
+    assert suits(replace(SMALL, swap=True), Ending(Epilogue()))
+    assert not suits(replace(SMALL, swap=True), Ending(Epilogue(gated=True)))
+    assert suits(STACKED, Ending(Epilogue(gated=True)))
+    assert not suits(STACKED, Ending(Epilogue(gated=True, written=("row_peaks",))))
 
 
 # What is written of rows
@@ -360,12 +366,13 @@ def test_random_products(device, seed):
     lies, target = (Lies("CF"[rng.integers(2)], *[(0, 0), (4, 0), (1, 1)][rng.integers(3)]) for _ in range(2))
     a, b = operands(device, rng, m, n * (2 if gated else 1), k, lies.order + "CF"[rng.integers(2)], lies)
     names = [None, *TILES, "splits"] if device.is_gpu or not gated else [None, "splits", "ping_pong"]
-    config = {**TILES, "splits": replace(SMALL, splits=2)}.get(names[rng.integers(len(names))])
+    names += ["swapped"] if gated else []
+    config = {**TILES, "splits": replace(SMALL, splits=2), "swapped": STACKED}.get(names[rng.integers(len(names))])
     if config is not None and config.variant not in ("cooperative", "ping_pong"):
         config = replace(config, pack=True)
     if config is not None and config.cluster > 1:
         config = replace(config, pack=True, block_n=64)
-    if config is not None and gated and config.block_n & config.block_n - 1:
+    if config is not None and gated and not config.swap and config.block_n & config.block_n - 1:
         config = replace(config, block_n=64)
     exact, bound = product(a.values, b.values, config)
     x, options = About(exact, bound), {}

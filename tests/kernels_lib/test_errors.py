@@ -81,11 +81,15 @@ def test_shapes_that_do_not_agree():
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [("float16", "float32"), ("float16", "bfloat16"), ("float64", "float64"), ("int8", "float8_e4m3fn")]
-)
-def test_types_that_are_not_multiplied(a, b):
+    ("a", "b", "convert"),
+    [
+        ("float16", "float32", "convert b to float16"), ("float64", "bfloat16", "convert a to bfloat16"),
+        ("float64", "float64", "convert both to float32"), ("int8", "float8_e4m3fn", "convert a to float8_e4m3fn"),
+    ],
+)  # fmt: skip
+def test_types_that_are_not_multiplied(a, b, convert):
     kinds = [getattr(ml_dtypes, name, None) or getattr(np, name) for name in (a, b)]
-    refused("kernels-dtypes", lambda: matmul(A.astype(kinds[0]), B.astype(kinds[1])), a, b, "fp8")
+    refused("kernels-dtypes", lambda: matmul(A.astype(kinds[0]), B.astype(kinds[1])), a, b, "fp8", convert)
 
 
 @pytest.mark.parametrize("name", ["b", "out", "scale_a"])
@@ -349,12 +353,17 @@ def test_no_halves(b):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [("swap", True, ""), ("block_n", 16, "from 32"), ("block_n", 96, "from 32"), ("block_n", 32, "from 64")],
-)
-def test_configurations_without_halves(field, value, words):
-    config = {field: value, "cluster": 2 if "64" in words else 1}
-    refused("kernels-config", lambda: matmul(A, B, gated=True, config=config), field, "gated product", words)
+    ("config", "words"),
+    [
+        ({"block_n": 16}, "block_n is 16, from 32"), ({"block_n": 96}, "block_n is 96, from 32"),
+        ({"block_n": 32, "cluster": 2}, "block_n is 32, from 64"),
+        ({"shares": 2, "block_n": 64, "stages": 2}, "shares is 2, not swapped"),
+        ({"swap": True}, "block_m is 128, at least 256"), ({"swap": True, "splits": 2, "block_m": 256}, "splits is 2, 1 for"),
+        ({"swap": True, "variant": "ping_pong"}, "variant is ping_pong, cooperative"),
+    ],
+)  # fmt: skip
+def test_configurations_without_halves(config, words):
+    refused("kernels-config", lambda: matmul(A, B, gated=True, config=config), "gated product", *words.split(", "))
 
 
 def test_pairs_of_blackwell_have_no_halves():

@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import Device
 from tests.kernels.harness import Described, Runner, poison
+from tests.kernels_lib.epilogues import Everything
 from tests.kernels_lib.matrices import Lies, close, kept_poison, output
 from weft import settings
 from weft.errors import LaunchError
@@ -26,6 +27,7 @@ from weft.runtime import nvrtc
 
 pytestmark = pytest.mark.usefixtures("blackwell")
 
+MATRIX = pytest.mark.matrix
 PAIRS = {
     "mxfp8": ("mxfp8e4m3", "mxfp8e5m2"), "mxfp8, e4m3": ("mxfp8e4m3", "mxfp8e4m3"), "mxfp4": ("mxfp4", "mxfp4"),
     "nvfp4": ("nvfp4", "nvfp4"),
@@ -100,6 +102,42 @@ def test_outputs(device, rng, lies, config, out):
     kept_poison(device, flat, (136, 104), lies)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        TILES["pairs, handed out"],
+        pytest.param({"splits": 2}, marks=MATRIX), pytest.param({"swap": True, "block_n": 128}, marks=MATRIX),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_step_of_an_epilogue(device, rng, config):
+    m, n, k = 140, 104, 256
+    a, b = operands(device, rng, "mxfp8", (m, n, k))
+    every = Everything(device, rng, m, n, "bfloat16")
+    options = {name: value for name, value in every.options.items() if name not in ("scale_a", "scale_b")}
+    found = matmul_scaled(
+        a.elements, b.elements.T, a.scales, b.scales, format="mxfp8", factor=0.25, config=config, **options
+    )
+    exact = a.values @ b.values.T
+    every.values |= {"scale_a": np.full(m, 0.25), "scale_b": np.ones(n)}
+    every.of(exact, np.abs(a.values) @ np.abs(b.values).T * (k // 32 + 2) * 2.0**-24).check(device.numpy(found))
+
+
+def test_scales_of_rows_for_the_next_product(device, rng):
+    """An output of fp8, whose scales for each row and 128 columns the kernel computes."""
+    m, n, k = 70, 130, 128
+    a, b = operands(device, rng, "nvfp4", (m, n, k))
+    scales = device.array(np.full((m, 2), 7, np.float32))
+    found = matmul_scaled(
+        a.elements, b.elements.T, a.scales, b.scales, format="nvfp4", out_dtype="float8_e4m3fn", out_scales=scales
+    )
+    want = a.values @ b.values.T
+    wide = np.repeat(device.numpy(scales), 128, axis=1)[:, :n]
+    tops = [np.abs(want[:, part]).max(1) / 448 for part in (slice(128), slice(128, n))]
+    np.testing.assert_allclose(device.numpy(scales), np.stack(tops, 1), rtol=1e-4)
+    assert np.all(np.abs(device.numpy(found).astype(np.float64) * wide - want) <= np.abs(want) / 15 + wide * 2.0**-9)
+
+
 @pytest.mark.parametrize("tile", ["one block", "pairs"])
 def test_bytes_that_are_contiguous_along_rows(device, rng, tile):
     """Tensor cores read elements of a byte along either dimension."""
@@ -120,6 +158,11 @@ def test_nothing_to_multiply(sizes):
     found = matmul_scaled(x, y.T, *scales, format="mxfp8")
     assert found.shape == (m, n)
     assert not found.any()
+    ended = matmul_scaled(x, y.T, *scales, format="mxfp8", bias=np.full(n, -3, np.float32), activation="relu_squared")
+    assert not ended.any()
+    assert (
+        matmul_scaled(x, y.T, *scales, format="mxfp8", factor=2.0, residual=np.full((m, n), 5.0, np.float32)) == 5
+    ).all()
     refused("kernels-empty", lambda: compile_scaled(x, y.T, *scales, format="mxfp8"), str([m, n]))
 
 
@@ -245,6 +288,16 @@ def test_operands_that_tma_cannot_read(rng):
     )
     apart = np.zeros((40, 72), good["a"].dtype)[:, :32]
     refused("kernels-scaled-path", lambda: matmul_scaled(**good | {"a": apart}), "a", "72 bytes apart", "zeros")
+
+
+def test_epilogues_that_do_not_fit(rng):
+    good = given(rng)
+    refused("kernels-extra", lambda: matmul_scaled(**good, bias=np.ones(7, np.float32)), "bias", "7 columns of 48")
+    refused("kernels-activation", lambda: matmul_scaled(**good, activation="swish"), "'swish'")
+    out = np.zeros((40, 48), np.float32)
+    refused("kernels-out-overlaps", lambda: matmul_scaled(**good, out=out, bias=out[0]), "bias")
+    call = lambda: matmul_scaled(**good, row_peaks=np.zeros((40, 1), np.float32), config={"swap": True, "block_n": 128})  # noqa: E731
+    refused("kernels-config", call, "swap", "128 columns")
 
 
 def test_a_factor_for_each_row(rng):

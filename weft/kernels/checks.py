@@ -51,8 +51,18 @@ def types_of_output(left: Matrix, right: Matrix) -> tuple[str, ...]:
     """Allowed output types, the default first. Raises LaunchError (kernels-dtypes)."""
     allowed = PAIRS.get((left.dtype, right.dtype))
     if allowed is None:
-        raise fail(errors.DTYPES, a=left.dtype, b=right.dtype, known=_pairs())
+        which, to = _converted(left.dtype, right.dtype)
+        raise fail(errors.DTYPES, a=left.dtype, b=right.dtype, which=which, to=to, known=_pairs())
     return allowed
+
+
+def _converted(a: str, b: str) -> tuple[str, str]:
+    """Which operand to convert, and to what type: to the other's; if either would do to the narrower one, and to floats."""
+    good = [dtype for dtype in (a, b) if (dtype, dtype) in PAIRS]
+    if not good:
+        return "both", "float32"
+    to = min(good, key=lambda dtype: (ITEMSIZE[dtype], dtype in _BYTES))
+    return ("b" if to == a else "a"), to
 
 
 def type_of_output(left: Matrix, right: Matrix, out: Any, out_dtype: Any, allowed: tuple[str, ...]) -> str:

@@ -181,13 +181,18 @@ class MatmulConfig:
         each = (REGISTERS[self.consumers] - PRODUCER_REGISTERS) // self.consumers // 8 * 8
         return (*[each] * (self.consumers - 1), PRODUCER_REGISTERS)
 
-    def shared_bytes(self, itemsize: int, out_itemsize: int) -> int:
-        """Upper bound of a CTA's shared memory in bytes."""
-        return self.stages * self.stage_bytes(itemsize) + self.epilogue_bytes(out_itemsize) + BARRIER_BYTES
+    def shared_bytes(self, itemsize: int, out_itemsize: int, b_rows: bool = False) -> int:
+        """Upper bound of a CTA's shared memory in bytes; `b_rows`: see `stage_bytes`."""
+        return self.stages * self.stage_bytes(itemsize, b_rows) + self.epilogue_bytes(out_itemsize) + BARRIER_BYTES
 
-    def stage_bytes(self, itemsize: int) -> int:
-        """Shared memory of a stage: a block of a and a block of b."""
-        return (self.block_m + self.columns_held) * self.block_k * itemsize
+    def stage_bytes(self, itemsize: int, b_rows: bool = False) -> int:
+        """Shared memory of a stage: a block of a and a block of b, which is contiguous along its columns if `b_rows`."""
+        columns = max(self.columns_held, self.columns_loaded(itemsize, b_rows))
+        return (self.block_m + columns) * self.block_k * itemsize
+
+    def columns_loaded(self, itemsize: int, b_rows: bool) -> int:
+        """Columns of b that a CTA loads; `b_rows`: see `stage_bytes`."""
+        return roomy(self.block_n, itemsize) if b_rows and self.cluster == 1 else self.block_n // self.cluster
 
     def epilogue_bytes(self, out_itemsize: int) -> int:
         """Shared memory of the buffers through which the epilogue stores, and of the sums that a CTA gets from others."""
@@ -205,8 +210,11 @@ class MatmulConfig:
         `check` refuses, 1."""
         return max(self.accumulators_per_thread * 32 * self.num_warps // (self.rows_of_warps * width), 1)
 
-    def filled(self, itemsize: int, out_itemsize: int, most: int = MOST_ACCUMULATORS) -> MatmulConfig:
-        """The configuration with all sizes of 0 filled in, for the given element sizes of operands and output.
+    def filled(
+        self, itemsize: int, out_itemsize: int, most: int = MOST_ACCUMULATORS, b_rows: bool = False
+    ) -> MatmulConfig:
+        """The configuration with all sizes of 0 filled in, for the given element sizes of operands and output; `b_rows`: see
+        `stage_bytes`.
 
         `block_n` is the widest with at most `most` accumulators per thread, `block_k` spans 128 bytes (one swizzle row), and
         `stages` is the number that fits, up to 8. If nothing fits, the smallest values are filled in, which `check` refuses."""
@@ -217,16 +225,16 @@ class MatmulConfig:
             most = min(most, MOST_HELD.get(self.consumers, most))
             widths = (replace(wide, block_n=n) for n in WIDTHS)
             wide = next((c for c in widths if c.accumulators_per_thread <= most), replace(wide, block_n=WIDTHS[-1]))
-        return wide if self.stages else replace(wide, stages=most_stages(wide, itemsize, out_itemsize))
+        return wide if self.stages else replace(wide, stages=most_stages(wide, itemsize, out_itemsize, b_rows=b_rows))
 
-    def check(self, itemsize: int, out_itemsize: int, fast: bool = True) -> None:
+    def check(self, itemsize: int, out_itemsize: int, fast: bool = True, b_rows: bool = False) -> None:
         """Check the configuration, in which no size may be 0. Raises LaunchError: kernels-variant, kernels-config.
 
         Without `fast` each thread holds two accumulators: the tensor core's for a block, and the promoted one for the tile."""
         if self.variant not in VARIANTS:
             raise fail(errors.VARIANT, variant=self.variant, known=", ".join(VARIANTS))
         most = min(MOST_HELD[self.consumers], most_accumulators(fast)) if self.consumers in MOST_HELD else 0
-        for field, good, rule in self._rules(itemsize, out_itemsize, most):
+        for field, good, rule in self._rules(itemsize, out_itemsize, most, b_rows):
             if not good:
                 raise fail(errors.CONFIG, field=field, value=getattr(self, field), rule=rule, variant=self.variant)
 
@@ -239,7 +247,7 @@ class MatmulConfig:
         other = self.block_n % (WIDTH_STEP * self.cluster) == 0 and not self.in_tensor_memory
         return self.block_n >= least and (self.block_n in WIDTHS or (other and self.block_n <= MOST_WIDTH))
 
-    def _rules(self, itemsize: int, out_itemsize: int, most: int) -> list[tuple[str, bool, str]]:
+    def _rules(self, itemsize: int, out_itemsize: int, most: int, b_rows: bool) -> list[tuple[str, bool, str]]:
         """Rules as (field, whether it holds, text of the rule)."""
         alone, several = self.variant == "ping_pong", self.variant == "cooperative" and self.cluster == 1
         rows = WARPGROUP_ROWS * (1 if alone else self.consumers)
@@ -248,7 +256,7 @@ class MatmulConfig:
         if self.in_tensor_memory:
             heights, least, pairs = (TENSOR_ROWS,), LEAST_WIDTH, True
         span, step = PIECE_BYTES // itemsize, 32 // itemsize
-        used, held = self.shared_bytes(itemsize, out_itemsize), self.accumulators_per_thread
+        used, held = self.shared_bytes(itemsize, out_itemsize, b_rows), self.accumulators_per_thread
         return [
             ("order", self.order in ORDERS, f"one of {', '.join(ORDERS)}"),
             ("consumers", self.consumers in ((2,) if alone else (1, 2, 3) if several else (1, 2)),
@@ -289,6 +297,22 @@ def piece_width(columns: int, itemsize: int) -> int:
 
 
 @lru_cache(maxsize=1024)
+def roomy(columns: int, itemsize: int) -> int:
+    """The columns that memory holds for a block of b that is contiguous along them. An MMA begins with a span of the swizzle,
+    and may end within one. So a tile in whose width only spans of 32 bytes fit has whole spans of the widest swizzle, of which
+    it multiplies a part: on an H200 that takes 0.64 to 0.94 of the time, but more where spans of 64 bytes fit, or where over a
+    third is added. Above 256 the second of two MMAs would begin within a span.
+
+    >>> [roomy(n, 2) for n in (32, 80, 96, 112, 144, 192, 272)], roomy(112, 1)
+    ([32, 80, 96, 128, 192, 192, 272], 112)
+    """
+    span = PIECE_BYTES // itemsize
+    whole = -(-columns // span) * span
+    own = columns % (span // 2) == 0 or columns > WIDTHS[0] or itemsize not in TRANSPOSABLE
+    return columns if own or 3 * whole > 4 * columns else whole
+
+
+@lru_cache(maxsize=1024)
 def slices_of(columns: int, shares: int) -> tuple[int, int, int]:
     """How `shares` CTAs divide the columns of a tile: the columns of a slice, a power of two; the CTAs that have slices; and
     the most slices of one of them.
@@ -308,11 +332,10 @@ def most_accumulators(fast: bool) -> int:
     return MOST_HELD[2] if fast else MOST_ACCUMULATORS // 2
 
 
-def most_stages(config: MatmulConfig, itemsize: int, out_itemsize: int, limit: int = 8, programs: int = 1) -> int:
-    """Number of stages that fit in shared memory with `programs` resident programs per multiprocessor; at least 2."""
-    return max(
-        2, min(limit, room_for_stages(config.epilogue_bytes(out_itemsize), programs) // config.stage_bytes(itemsize))
-    )
+def most_stages(config: MatmulConfig, itemsize: int, out_itemsize: int, b_rows: bool = False, limit: int = 8) -> int:
+    """Number of stages that fit in shared memory; at least 2."""
+    room = room_for_stages(config.epilogue_bytes(out_itemsize), 1)
+    return max(2, min(limit, room // config.stage_bytes(itemsize, b_rows)))
 
 
 def room_for_stages(epilogue_bytes: Any, programs: int) -> Any:

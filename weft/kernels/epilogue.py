@@ -19,7 +19,7 @@ from weft.errors import kernels as errors
 from weft.kernel import JITFunction
 from weft.kernels.arrays import address, key_of
 from weft.kernels.checks import FP8, scale_kind
-from weft.kernels.config import WIDTHS, MatmulConfig
+from weft.kernels.config import WARPGROUP_ROWS, WIDTHS, MatmulConfig
 from weft.kernels.device.activations import ACTIVATIONS, BRIEF
 from weft.kernels.epilogue_plan import GROUP, PLAIN, WRITTEN, Epilogue, Extra
 from weft.kernels.machines import place_of
@@ -55,6 +55,11 @@ class Given(NamedTuple):
     out_scales: Any = None
     row_squares: Any = None
     row_peaks: Any = None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the product is a plain one."""
+        return all(x is None or x is False for x in self)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -234,12 +239,13 @@ def ending_of(given: Given | None, left: Matrix, columns: int, dtype: str, out: 
     return Ending(plan, tuple(strides), tuple(reads), matrix("residual", given.residual) if whole else None)
 
 
-def ending_of_scale(kind: str) -> Ending:
-    """An epilogue that multiplies by a scale of the whole product, of a kind as `scale_kind` tells it."""
+def scaled_by(ending: Ending, kind: str) -> Ending:
+    """The epilogue with a scale of the whole product before it, of a kind as `scale_kind` tells it."""
     if not kind:
-        return NOTHING
+        return ending
     scale = _KINDS[kind]
-    return Ending(Epilogue(scale), ((0, 0) if scale.memory else None, *4 * (None,)))
+    plan, strides = replace(ending.plan, scale_a=scale), ending.strides or 5 * (None,)
+    return replace(ending, plan=plan, strides=((0, 0) if scale.memory else None, *strides[1:]))
 
 
 def _names(given: Given) -> list[str]:
@@ -393,9 +399,11 @@ def halves_of(b: Any) -> tuple[Any, Any]:
 def rules(config: MatmulConfig, ending: Ending) -> list[tuple[str, bool, str]]:
     """What an epilogue asks of a configuration, as (field, whether it holds, text of the rule)."""
     plan, found = ending.plan, list[tuple[str, bool, str]]()
-    if plan.straight:
-        found.append(("swap", not config.swap, f"False for a {'gated product' if plan.gated else _MEASURED}"))
-    if plan.gated:
+    if plan.written:
+        found.append(("swap", not config.swap, f"False for a {_MEASURED}"))
+    if plan.gated and config.swap:
+        found += _stacked(config)
+    elif plan.gated:
         least = LEAST_GATED * config.cluster
         wide = config.block_n in WIDTHS and config.block_n >= least
         apart = " in a cluster" if config.cluster > 1 else ""
@@ -403,12 +411,25 @@ def rules(config: MatmulConfig, ending: Ending) -> list[tuple[str, bool, str]]:
         found.append(("block_n", wide, rule))
         rule = "1 for a gated product on Blackwell"
         found.append(("cluster", config.cluster == 1 or not config.in_tensor_memory, rule))
-    if plan.gated or plan.written:
-        found.append(("shares", config.shares == 1, f"1 for a {'gated product' if plan.gated else _MEASURED}"))
+        found.append(("shares", config.shares == 1, "1 for a gated product that is not swapped"))
+    if plan.written:
+        found.append(("shares", config.shares == 1, f"1 for a {_MEASURED}"))
     if plan.written:
         whole = config.block_n % ending.least_columns == 0 or config.splits > 1
         found.append(("block_n", whole, f"a multiple of {ending.least_columns} for a {_MEASURED}"))
     return found
+
+
+def _stacked(config: MatmulConfig) -> list[tuple[str, bool, str]]:
+    """What the transpose of a gated product asks of a configuration: each consumer has rows of both halves, as many of each."""
+    what, least = "for the transpose of a gated product", 2 * WARPGROUP_ROWS * config.consumers
+    rows = f"at least {least} {what}, of which each consumer has {WARPGROUP_ROWS} rows of both halves"
+    return [
+        ("variant", config.variant == "cooperative", f"cooperative {what}"),
+        ("block_m", config.block_m >= least, rows),
+        ("cluster", config.cluster == 1, f"1 {what}"),
+        ("splits", config.splits == 1, f"1 {what}"),
+    ]
 
 
 def suits(config: MatmulConfig, ending: Ending) -> bool:

@@ -67,7 +67,7 @@ class Epilogue:
     @property
     def transposed(self) -> Epilogue:
         """The same for the transposed output."""
-        assert not self.straight
+        assert not self.written
         named = {name: extra and extra.transposed for name, extra in self.named.items()}
         others = tuple(extra.transposed for extra in self.extras)
         return replace(self, **named, extras=others, turned=not self.turned)

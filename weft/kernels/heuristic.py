@@ -84,7 +84,9 @@ def explain(problem: Problem) -> Explanation:
 def _fits(problem: Problem, config: MatmulConfig) -> bool:
     """Whether a tuned configuration fits this problem. The table was measured with outputs as wide as the operands; a wider
     output or promoted accumulators may exceed shared memory or registers."""
-    fits = config.shared_bytes(problem.itemsize, problem.stored_by(config)) <= SHARED_BYTES
+    fits = (
+        config.shared_bytes(problem.itemsize, problem.stored_by(config), problem.seen_by(config).b_rows) <= SHARED_BYTES
+    )
     return fits and _holds(config, problem.fast)
 
 
@@ -148,7 +150,7 @@ def _table(problem: Problem, swap: bool) -> Table:
     per multiprocessor, and at two."""
     seen = problem.transposed if swap else problem
     slow = seen.described and max(seen.slow_a, seen.slow_b) > 0
-    shapes = _shapes(seen.machine, seen.itemsize, seen.out_itemsize, seen.described, slow, seen.fast)
+    shapes = _shapes(seen.machine, seen.itemsize, seen.out_itemsize, seen.described, slow, seen.fast, seen.b_rows)
     blocks = -(-seen.k // (PIECE_BYTES // seen.itemsize))
     wanted, parts = (np.array(numbers) for numbers in _splits(blocks))
     allowed = np.zeros(MOST_WIDTH + 1, np.bool_)
@@ -156,14 +158,16 @@ def _table(problem: Problem, swap: bool) -> Table:
     tiles, shares = tiles_of(seen, shapes.traits), shapes.traits.shares
     # Splits fill the device anyway, so that few widths suffice for them.
     split = (shares == 1) & _SPLIT[shapes.traits.block_n]
-    most = np.where(split, np.minimum(MOST_SPLITS, 2 * seen.programs // tiles), 0)
+    parts_at_most = np.where(split, np.minimum(MOST_SPLITS, 2 * seen.programs // tiles), 0)
     # CTAs share tiles where each has some of K, and all of them run at a time.
     useful: Number = (shares == 1) | ((shares * LEAST_BLOCKS <= blocks) & (tiles <= 2 * seen.programs))
     if seen.b_rows:
         # The parts of b that the CTAs of a cluster load have the widest swizzle (on an H200 others take 1.4 times as long).
         part: Number = shapes.traits.block_n // shapes.traits.cluster * seen.itemsize
         useful &= (shapes.traits.cluster == 1) | (part % PIECE_BYTES == 0)
-    each: Number = (allowed[shapes.traits.block_n] & useful)[:, None] & ((wanted == 1) | (wanted <= most[:, None]))
+    each: Number = (allowed[shapes.traits.block_n] & useful)[:, None] & (
+        (wanted == 1) | (wanted <= parts_at_most[:, None])
+    )
     shape, split = np.nonzero(each)
     splits: Number = parts[split]
     # More stages than blocks along K would never be used.
@@ -172,8 +176,12 @@ def _table(problem: Problem, swap: bool) -> Table:
     enough = fitting[0] >= LEAST_STAGES + (shares[shape] > 1)
     shape, splits, fitting = shape[enough], splits[enough], fitting[:, enough]
     useful = np.maximum(-(-blocks // (splits * shares[shape])), LEAST_BLOCKS)
-    alone, shared = np.minimum(fitting, useful)
-    twice = (shapes.traits.halves[shape] < 2) & (shared != alone) & (shared > 2)
+    shared: Number = np.minimum(fitting[1], useful)
+    # CTAs that share a tile have one tile. Where two of them fit side by side, the next launch starts while the first ones end
+    # (16 x 4096 x 8192 took 18.4 us with 8 stages and 18.8 with 16, of which 16 are those of its bytes).
+    beside = np.where((shares[shape] > 1) & (shared > LEAST_STAGES), np.minimum(shared, MOST_STAGES // 2), MOST_STAGES)
+    alone: Number = np.minimum(np.minimum(fitting[0], useful), beside)
+    twice: Number = (shapes.traits.halves[shape] < 2) & (shared != alone) & (shared > 2)
     number, program = np.nonzero(np.stack([np.ones_like(twice), twice], axis=1))
     return Table(seen, swap, shapes, shape[number], splits[number], np.where(program, shared[number], alone[number]))
 
@@ -189,13 +197,15 @@ class Shapes:
 
 
 @lru_cache(maxsize=64)
-def _shapes(machine: Machine, itemsize: int, out_itemsize: int, described: bool, slow: bool, fast: bool) -> Shapes:
+def _shapes(
+    machine: Machine, itemsize: int, out_itemsize: int, described: bool, slow: bool, fast: bool, b_rows: bool
+) -> Shapes:
     """All tile shapes of a kind of problem, of every width."""
     every = (
         MatmulConfig(**tile, block_k=PIECE_BYTES // itemsize, stages=2) for tile in _tiles(machine, described, slow)
     )
     held = [config for config in every if _holds(config, fast)]
-    traits = Traits.stacked([Traits.of(config, itemsize, out_itemsize) for config in held])
+    traits = Traits.stacked([Traits.of(config, itemsize, out_itemsize, b_rows) for config in held])
     stored = np.maximum(traits.epilogue_bytes, traits.partial_bytes)
     fitting = np.flatnonzero(2 * traits.stage_bytes <= room_for_stages(stored, 1))
     traits = traits.picked(fitting, traits.splits[fitting], traits.stages[fitting])
@@ -235,19 +245,16 @@ def _tiles(machine: Machine, described: bool, slow: bool) -> Iterator[dict[str, 
 def _widths(problem: Problem) -> list[int]:
     """Widths of tiles: powers of two, and those of `OTHER_WIDTHS` that are the narrowest for their number of columns of tiles.
 
-    A block of b that is contiguous along its columns has a swizzle as wide as the largest power of two that divides it, and
-    a narrow one costs bandwidth; above 256 its MMAs are narrow too, as those of elements of one byte are where half of the
-    width is odd in steps."""
+    A block of b that is contiguous along its columns has a narrow swizzle above 256, which costs bandwidth, and its MMAs are
+    narrow too, as those of elements of one byte are where half of the width is odd in steps."""
     least = WIDTHS[-1] if problem.machine is HOPPER else LEAST_WIDTH
     widths = [n for n in WIDTHS if n == least or n // 2 < problem.n]
     if problem.machine is HOPPER:
         for n in OTHER_WIDTHS:
             across = -(-problem.n // n)
-            # The next narrower one with a swizzle span as wide.
-            step = max(n & -n, WIDTH_STEP) if problem.b_rows else WIDTH_STEP
-            narrowest = -(-problem.n // across) > n - step
-            odd, wide = n % (2 * WIDTH_STEP) > 0, n > WIDTHS[0]
-            narrow = (odd or wide) if problem.b_rows else odd and wide and problem.itemsize == 1
+            narrowest = -(-problem.n // across) > n - WIDTH_STEP
+            odd = n % (2 * WIDTH_STEP) > 0 and problem.itemsize == 1
+            narrow = n > WIDTHS[0] and (problem.b_rows or odd)
             if narrowest and across <= MOST_ACROSS and not narrow:
                 widths.append(n)
     return widths

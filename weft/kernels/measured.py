@@ -97,7 +97,7 @@ def _config_of(choice: Choice, problem: Problem) -> MatmulConfig | None:
         config = config_of(MatmulConfig(**json.loads(choice.config)), None, "")
         if config is None or config.variant not in problem.machine.variants:
             raise ValueError(choice.config)
-        config.check(problem.itemsize, problem.stored_by(config), problem.fast)
+        config.check(problem.itemsize, problem.stored_by(config), problem.fast, problem.seen_by(config).b_rows)
         if not problem.described and not config.pack and (config.variant in DESCRIBED or config.ctas > 1):
             raise ValueError(choice.config)
     except (LaunchError, ValueError, TypeError):

@@ -82,9 +82,9 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What the model reads of configurations: sizes of a tile, CTAs of a cluster that share b, CTAs that share a tile and the
-    columns of it that one of them stores, columns of b that a CTA holds, rows that MMAs read per element along K, halves of a
-    multiprocessor that a program occupies, bytes of a stage and of the epilogue (for outputs and for partial results), where
-    accumulators are, and whether epilogues are hidden, operands are packed, and programs steal tiles.
+    columns of it that one of them stores, columns of b that a CTA holds and loads, rows that MMAs read per element along K,
+    halves of a multiprocessor that a program occupies, bytes of a stage and of the epilogue (for outputs and for partial
+    results), where accumulators are, and whether epilogues are hidden, operands are packed, and programs steal tiles.
 
     `splits` and `stages` are those of the configuration."""
 
@@ -96,6 +96,7 @@ class Traits:
     shares: Number
     columns_shared: Number
     columns_held: Number
+    columns_loaded: Number
     rows_read: Number
     halves: Number
     stage_bytes: Number
@@ -109,8 +110,8 @@ class Traits:
     stages: Number
 
     @staticmethod
-    def of(config: MatmulConfig, itemsize: int, out_itemsize: int) -> Traits:
-        """The traits of one configuration, for the given element sizes of operands and output."""
+    def of(config: MatmulConfig, itemsize: int, out_itemsize: int, b_rows: bool) -> Traits:
+        """The traits of one configuration, for the given element sizes of operands and output; `b_rows`: see `Problem`."""
         return Traits(
             config.block_m,
             config.block_n,
@@ -120,9 +121,10 @@ class Traits:
             config.shares,
             config.columns_shared,
             config.columns_held,
+            config.columns_loaded(itemsize, b_rows),
             config.rows_read,
             halves_occupied(config),
-            config.stage_bytes(itemsize),
+            config.stage_bytes(itemsize, b_rows),
             config.epilogue_bytes(out_itemsize),
             config.epilogue_bytes(PARTIAL_BYTES),
             config.in_tensor_memory,
@@ -163,9 +165,9 @@ def halves_occupied(config: MatmulConfig) -> int:
     return 2 if config.accumulators_per_thread > 64 or config.consumers > 1 or config.in_tensor_memory else 1
 
 
-def residents(config: MatmulConfig, itemsize: int, out_itemsize: int) -> int:
+def residents(config: MatmulConfig, itemsize: int, out_itemsize: int, b_rows: bool) -> int:
     """Resident programs per multiprocessor (occupancy), limited by registers, tensor memory and shared memory."""
-    return int(_residents(halves_occupied(config), config.shared_bytes(itemsize, out_itemsize)))
+    return int(_residents(halves_occupied(config), config.shared_bytes(itemsize, out_itemsize, b_rows)))
 
 
 def _residents(halves: Number, shared: Number) -> Number:
@@ -210,7 +212,8 @@ def cost(problem: Problem, config: MatmulConfig) -> float:
 
 def cycles_of(problem: Problem, config: MatmulConfig) -> Cycles:
     """The model for one configuration."""
-    found = cycles(problem.seen_by(config), Traits.of(config, problem.itemsize, problem.out_itemsize))
+    seen = problem.seen_by(config)
+    found = cycles(seen, Traits.of(config, seen.itemsize, seen.out_itemsize, seen.b_rows))
     return Cycles(*(float(getattr(found, field.name)) for field in fields(Cycles)))
 
 
@@ -228,11 +231,11 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     ctas = traits.cluster * traits.shares
     waves = -(-tiles // (programs_at_a_time(ctas, seen.programs) * ctas * resident))
     # Each CTA of a cluster loads its part of the block of b.
-    sides = ((traits.block_m, seen.m), (traits.block_n // traits.cluster, seen.n))
+    sides = ((traits.block_m, seen.m), (traits.columns_loaded, seen.n))
     rows_a, rows_b = (_rows_loaded(block, extent) for block, extent in sides)
     if seen.b_rows:
         # A TMA request of a row of b is as long as the swizzle span.
-        part = traits.block_n // traits.cluster
+        part = traits.columns_loaded
         rows_b = rows_b * (1 + rates.narrow * (np.maximum(PIECE_BYTES / (part & -part) / size, 1) - 1))
     flying: Number = np.minimum(traits.block_m, seen.m) + np.minimum(traits.columns_held, seen.n)
     rate: Number = np.minimum(

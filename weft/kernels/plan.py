@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from weft import language as gl
-from weft.kernels.config import PROMOTED, SUM_BYTES, TRANSPOSABLE, MatmulConfig, piece_width, slices_of
+from weft.kernels.config import PROMOTED, SUM_BYTES, TRANSPOSABLE, MatmulConfig, piece_width, roomy, slices_of
 from weft.kernels.epilogue_plan import Epilogue
 from weft.kernels.schedulers import Schedule
 from weft.language.nvidia.blackwell import TensorMemoryLayout
@@ -123,8 +123,10 @@ class Output:
 class Plan:
     """Everything that a kernel is specialised on.
 
-    `halves` is 2 if a tile has columns of two operands b, one half each. `promoted`: elements along K after which the tensor
-    core's accumulator is added to float32 registers; None for never. `packed`: the launch before this one copies operands. In a
+    `halves` is 2 if a tile has columns of two operands b, one half each; or if it is `stacked`, rows of two operands a: each
+    consumer has as many rows of both. `promoted`: elements along K after which the tensor
+    core's accumulator is added to float32 registers; None for never. `dependent`: it may start while
+    the launch before it ends. In a
     cluster, tiles and blocks of a cover all `cluster` CTAs, which split their rows; a slot has for each half `cluster` blocks
     of b, each of which one CTA multicasts to all. `shares`: CTAs of a cluster that multiply parts of K for the same tile; each
     has blocks of its own, and slices of the tile's columns to add up and store. `batched`: there are several products of the
@@ -137,6 +139,7 @@ class Plan:
     acc_type: Any
     epilogue: Epilogue
     halves: int
+    stacked: bool
     block_m: int
     block_n: int
     block_k: int
@@ -151,7 +154,7 @@ class Plan:
     overlap: bool
     registers: tuple[int, ...] | None
     promoted: int | None
-    packed: bool
+    dependent: bool
     batched: bool
 
     @property
@@ -161,18 +164,29 @@ class Plan:
 
     @property
     def parts(self) -> int:
-        """Blocks of a in a slot: one per consumer in a cluster, where a consumer's rows are not a slice, otherwise one."""
-        return self.consumers if self.cluster > 1 else 1
+        """Blocks of a in a slot: one per consumer in a cluster, where a consumer's rows are not a slice, one of each operand
+        per consumer if they are stacked, otherwise one."""
+        return self.consumers * self.across[0] if self.cluster > 1 or self.stacked else 1
 
     @property
     def sent(self) -> int:
         """Blocks of b in a slot: for each half one per CTA of the cluster, which multicasts it to all."""
-        return self.cluster * self.halves
+        return self.cluster * self.across[1]
+
+    @property
+    def across(self) -> tuple[int, int]:
+        """The number of operands a, and of operands b."""
+        return (self.halves, 1) if self.stacked else (1, self.halves)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output in a tile."""
+        return self.block_m // self.across[0]
 
     @property
     def columns(self) -> int:
         """Columns of the output in a tile."""
-        return self.block_n // self.halves
+        return self.block_n // self.across[1]
 
     @property
     def stored(self) -> int:
@@ -204,6 +218,17 @@ class Plan:
         rows = self.block_m // self.consumers
         whole = warpgroup_mma_layout(self.a.dtype, [rows, self.block_n], CONSUMER_WARPS)
         return _in_registers(whole.to_linear((rows, self.block_n)), self.stored, self.shares)
+
+    @property
+    def a_block(self) -> tuple[int, int]:
+        """Shape in memory of a consumer's block of both operands a."""
+        rows = self.block_m // self.consumers
+        return (rows, self.block_k) if self.a.along_k else (self.block_k, rows)
+
+    @property
+    def room(self) -> int:
+        """Columns that memory holds for a slot's whole block of b."""
+        return self.sent * self.b.block[0 if self.b.along_k else 1]
 
     @property
     def b_block(self) -> tuple[int, int]:
@@ -290,26 +315,32 @@ class SplitReduction:
 
 @lru_cache(maxsize=1024)
 def make_plan(
-    a: Form, b: Form, out: OutputForm, epilogue: Epilogue, halves: int, config: MatmulConfig, fast: bool
+    a: Form, b: Form, out: OutputForm, epilogue: Epilogue, halves: int, config: MatmulConfig, fast: bool,
+    stacked: bool = False,
 ) -> Plan:  # fmt: skip
     """The plan of a matmul from the forms of operands and output, the epilogue, and the configuration."""
     cluster, shares = config.cluster, config.shares
-    stored = config.block_n // halves if config.splits == 1 else config.block_n
+    above, beside = (halves, 1) if stacked else (1, halves)
+    stored = config.block_n // beside if config.splits == 1 else config.block_n
     stored = slices_of(stored, shares)[0] if shares > 1 else stored
     output = output_of(out, config.rows_of_warps, stored, config.num_warps, cluster, shares)
-    rows = config.rows // config.consumers if cluster > 1 else config.rows
+    rows = config.rows // (config.consumers * above) if cluster > 1 or stacked else config.rows
+    columns = config.block_n // (cluster * beside)
+    if cluster * beside == 1 and b.path == "descriptor" and b.contiguous == "rows":
+        columns = roomy(columns, DTYPES[b.dtype].itemsize)
     return Plan(
         side_of(a, rows, config.block_k, cluster, shares=shares),
-        side_of(b, config.block_n // (cluster * halves), config.block_k, cluster, shared=True, shares=shares),
+        side_of(b, columns, config.block_k, cluster, shared=True, shares=shares),
         output,
         accumulator_type(a),
         epilogue,
         halves,
+        stacked,
         config.rows,
         config.block_n,
         config.block_k,
         config.stages,
-        min(config.buffers, config.pieces(output.width) * stored // config.block_n),
+        min(config.buffers, config.pieces(output.width) * stored // (config.block_n * above)),
         config.splits,
         config.order,
         config.group,
@@ -319,7 +350,7 @@ def make_plan(
         config.overlap,
         config.registers_for(a.path == b.path == "descriptor"),
         None if fast else min(PROMOTED, config.block_k),
-        config.pack,
+        True,
         a.batched,
     )
 
@@ -339,6 +370,7 @@ def make_tensor_plan(
         accumulator_type(a),
         epilogue,
         halves,
+        False,
         rows,
         columns,
         config.block_k,
@@ -353,7 +385,7 @@ def make_tensor_plan(
         overlap=False,
         registers=None,
         promoted=None,
-        packed=config.pack,
+        dependent=config.pack,
         batched=a.batched,
         acc=TensorMemoryLayout(
             [config.block_m, columns], col_stride=1, cga_layout=_split(cluster, 0), two_ctas=cluster == 2

@@ -6,7 +6,7 @@ call then looks up the descriptors for its arrays' addresses and launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -34,12 +34,22 @@ KERNELS: dict[str, JITFunction[..., Any]] = {
 }  # fmt: skip
 
 
+class _Themselves(dict[int, int]):
+    """The value of an address that a kernel gets as it is."""
+
+    def __missing__(self, address: int) -> int:
+        return address
+
+
+_themselves = _Themselves()
+
+
 @dataclass(frozen=True)
 class Product:
     """a [M, K] @ b [K, N] in a configuration, for arrays of given shapes, strides, types and devices.
 
     `given` are the operands as [rows, K], `out` the output and `ending` the epilogue, as the kernel computes them: exchanged
-    and transposed if the configuration has `swap`. Of a gated product the second operand stands for two arrays. Without `fast`,
+    and transposed if the configuration has `swap`. Of a gated product the caller's b stands for two arrays. Without `fast`,
     fp8 accumulators are promoted to float32 along K. `multiprocessors` is the device's number of multiprocessors, `machine` its
     generation.
     """
@@ -84,7 +94,7 @@ class Product:
             epilogue = PLAIN
             out = OutputForm("int32" if self.integers else "float32", True, self.columns_first, 1)
         config = self.config
-        group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, self.columns)
+        group = config.group or best_group(self.multiprocessors // config.cluster, self.rows, self.columns)
         packs = self.packings != (None, None)
         exact = replace(config, splits=self.splits, shares=self.shares, group=group, programs=0, swap=False, pack=packs)
         if self._loads_residual(out):
@@ -124,7 +134,7 @@ class Product:
     def _plan(self, a: Form, b: Form, out: OutputForm, epilogue: Epilogue, config: MatmulConfig) -> Plan:
         if config.in_tensor_memory:
             return make_tensor_plan(a, b, out, epilogue, self.ending.halves, config, self.transposable)
-        return make_plan(a, b, out, epilogue, self.ending.halves, config, self.fast)
+        return make_plan(a, b, out, epilogue, self.ending.halves, config, self.fast, self.stacked)
 
     @property
     def batched(self) -> bool:
@@ -143,9 +153,19 @@ class Product:
         return self.out.batches, a, b, self.out.step
 
     @property
+    def stacked(self) -> bool:
+        """Whether the two operands of a gated product are the kernel's a: it computes the transpose."""
+        return self.config.swap and self.ending.halves > 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output in a tile."""
+        return self.config.rows // (self.ending.halves if self.stacked else 1)
+
+    @property
     def columns(self) -> int:
         """Columns of the output in a tile."""
-        return self.config.block_n // self.ending.halves
+        return self.config.block_n // (1 if self.stacked else self.ending.halves)
 
     @property
     def columns_first(self) -> bool:
@@ -178,12 +198,12 @@ class Product:
     def grid(self) -> int:
         """The number of programs."""
         config, (m, n) = self.config, self.out.shape
-        tiles = -(-m // config.rows) * -(-n // self.columns) * self.splits * self.out.batches
+        tiles = -(-m // self.rows) * -(-n // self.columns) * self.splits * self.out.batches
         if not config.persistent:
             return tiles
         itemsize = 4 if self.splits > 1 else self.out.itemsize
         at_a_time = int(programs_at_a_time(config.cluster, self.multiprocessors))
-        at_a_time *= residents(config, self.a.itemsize, itemsize)
+        at_a_time *= residents(config, self.a.itemsize, itemsize, not self.plan.b.along_k)
         most = config.programs or at_a_time
         return min(tiles, most)
 
@@ -220,8 +240,8 @@ class Product:
 
     @lazy
     def options(self) -> dict[str, int]:
-        """Launch options: warps and CTAs of a program; behind a launch that packs operands the kernel may start early."""
-        dependent = {"launch_pdl": True} if self.plan.packed else {}
+        """Launch options: warps and CTAs of a program, and whether the kernel may start while the launch before it ends."""
+        dependent = {"launch_pdl": True} if self.plan.dependent else {}
         return {"num_warps": self.config.num_warps, "num_ctas": self.plan.cluster * self.shares, **dependent}
 
     @lazy
@@ -250,10 +270,35 @@ class Product:
             )
         given = [of(values[place]) for place, of in self.reads] if self.reads else ()
         if self.ending.halves > 1:
-            of_a, of_first, of_second, of_out = self.parts
-            return run(stream, of_a(a), of_first(b[0]), of_second(b[1]), of_out(out), *given)
+            of_first, of_second, of_third, of_out = self.parts
+            first, second, third = (*a, b) if self.stacked else (a, *b)
+            return run(stream, of_first(first), of_second(second), of_third(third), of_out(out), *given)
         of_a, of_b, of_out = self.parts
         return run(stream, of_a(a), of_b(b), of_out(out), *given)
+
+    def run_at(self, a: int, b: int, out: int, stream: Any) -> bool:
+        """`run` of a plain product, with addresses in the caller's order that it has had before. False, and nothing launched,
+        if one is new, and where more is to do than a launch."""
+        run, tables = self.repeated.ready(), self.tables
+        if run is None or tables is None:
+            return False
+        if self.config.swap:
+            a, b = b, a
+        first, second, third = tables
+        try:
+            a, b, out = first[a], second[b], third[out]
+        except KeyError:
+            return False
+        run(stream, a, b, out)
+        return True
+
+    @lazy
+    def tables(self) -> tuple[Mapping[int, Any], Mapping[int, Any], Mapping[int, Any]] | None:
+        """The kernel's values of a, b and the output by address; None for a product with other launches or arguments."""
+        if not self.ending.plan.plain or self.splits > 1 or self.packings != (None, None):
+            return None
+        first, second, third = (_themselves if x is None else x.maps for x in (*self.sources, self.target))
+        return first, second, third
 
     @lazy
     def repeated(self) -> Repeated:
@@ -266,7 +311,8 @@ class Product:
     def parts(self) -> tuple[Callable[[Any], Any], ...]:
         """What makes the kernel's values of a, b and the output: tensor maps or addresses."""
         first, second = self.sources
-        described = (first, *[second] * self.ending.halves, self.target)
+        above, beside = (2, 1) if self.stacked else (1, self.ending.halves)
+        described = (*[first] * above, *[second] * beside, self.target)
         return tuple(address if one is None else one.map_of for one in described)
 
     @lazy
@@ -280,22 +326,23 @@ class Product:
     def _packed(self, a: Any, b: Any, stream: Any) -> tuple[Any, Any]:
         if self.ending.halves == 1:
             return packed(self.packings, (a, b), stream)
-        first, other = packed((None, self.packings[1]), (a, b[1]), stream)[1], b[0]
-        a, other = packed(self.packings, (a, other), stream)
-        return a, (other, first)
+        if self.stacked:
+            up = packed((self.packings[0], None), (a[1], b), stream)[0]
+            gate, b = packed(self.packings, (a[0], b), stream)
+            return (gate, up), b
+        up = packed((None, self.packings[1]), (a, b[1]), stream)[1]
+        a, gate = packed(self.packings, (a, b[0]), stream)
+        return a, (gate, up)
 
     def arguments(self, a: Any, b: Any, out: Any, given: tuple[Any, ...] | None) -> tuple[Any, ...]:
         """The kernel's arguments from arrays in the kernel's order; `given` is that of the epilogue."""
-        described_a, described_b = self.sources
         target = self.target
-        if described_b is not None:
-            b = described_b.of(b) if self.ending.halves == 1 else tuple(map(described_b.of, b))
-        return (
-            a if described_a is None else described_a.of(a),
-            b,
-            out if target is None else target.of(out),
-            given, self.batch, *self.sizes, self.plan,
-        )  # fmt: skip
+        a, b = (
+            x if found is None else tuple(map(found.of, cast("Any", x))) if isinstance(x, tuple) else found.of(x)
+            for x, found in zip((a, b), self.sources, strict=True)
+        )
+        out = out if target is None else target.of(out)
+        return a, b, out, given, self.batch, *self.sizes, self.plan
 
     def compiled(self, a: Any, b: Any, out: Any, values: tuple[Any, ...]) -> CompiledKernel:
         """The matmul kernel, compiled without launching."""
@@ -304,10 +351,10 @@ class Product:
         given = self.ended(values)
         if self.splits > 1:
             out = self._workspace(out)
-        first, second = self.packings
-        a = a if first is None else first.empty(a)
-        if second is not None:
-            b = second.empty(b) if self.ending.halves == 1 else tuple(map(second.empty, b))
+        a, b = (
+            x if found is None else tuple(map(found.empty, cast("Any", x))) if isinstance(x, tuple) else found.empty(x)
+            for x, found in zip((a, b), self.packings, strict=True)
+        )
         return self.kernel.warmup(*self.arguments(a, b, out, given), **self.options)
 
     def _workspace(self, like: Any) -> Any:

@@ -15,6 +15,7 @@ from weft.kernels import heuristic
 from weft.kernels.arrays import Described
 from weft.kernels.checks import (
     FLOAT_OUTPUTS,
+    FP8,
     check_machine,
     check_overlap,
     check_shapes,
@@ -23,11 +24,12 @@ from weft.kernels.checks import (
 )  # fmt: skip
 from weft.kernels.config import PIECE_BYTES, SHARED_BYTES, TENSOR_ROWS, MatmulConfig, config_of
 from weft.kernels.device.scaled import matmul_with_scales
-from weft.kernels.epilogue import ending_of_scale
+from weft.kernels.epilogue import NOTHING, Ending, Given, check_config, ending_of, scaled_by, suits
 from weft.kernels.epilogue_plan import Epilogue
 from weft.kernels.machines import Machine, machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
 from weft.kernels.model import Problem, cost, tiles_of
+from weft.kernels.multiply import matmul
 from weft.kernels.operands import GRANULE, Matrix, matrix, why_undescribed
 from weft.kernels.plan import Form, OutputForm, Plan
 from weft.kernels.product import Product
@@ -50,8 +52,6 @@ from weft.runtime.dtypes import ITEMSIZE
 WIDTHS = (256, 128)
 """Tile widths: multiples of the 128 rows whose scales are stored together."""
 _MOST_STAGES = 8
-_NO_MORE = (None, None, None, None)
-"""What the epilogue of these products does not read: scales of columns and of the output, bias and residual."""
 _ALIGNED = 32
 """Addresses are reduced modulo this many bytes in the key of prepared products; only alignment matters."""
 
@@ -106,7 +106,9 @@ class ScaledProduct(Product):
 
 def matmul_scaled(
     a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any = None, *, format: str, out_dtype: Any = None,  # noqa: A002
-    factor: Any = None, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None, stream: Any = None,
+    factor: Any = None, bias: Any = None, activation: Any = None, residual: Any = None, epilogue: Any = None,
+    extras: Any = None, out_scale: Any = None, out_scales: Any = None, row_squares: Any = None, row_peaks: Any = None,
+    variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None, stream: Any = None,
 ) -> Any:  # fmt: skip
     """a [M, K] times b [K, N], with each run of elements along K multiplied by its scale; returns `out` [M, N].
 
@@ -119,34 +121,53 @@ def matmul_scaled(
     `scale_a` and `scale_b` are scales in the order of `weft.nvidia.scaled.scale_blocks`: [M / 128, K / run / 4, 32, 4, 4],
     rounded up, contiguous; for b the same with N instead of M. For y [N, K] quantised by `quantise`, pass its `.elements.T` as
     `b`. TMA reads operands in place: they must be contiguous along K (mxfp8 along either dimension) with a pitch that is a
-    multiple of 16 bytes. Accumulators are float32; `out` is bfloat16, float16 or float32. `factor`, a number or a float32 array
-    of one element, multiplies the output.
+    multiple of 16 bytes. Accumulators are float32; `out` is bfloat16, float16, float32 or fp8.
+
+    `factor`, a number or a float32 array of one element, multiplies the sums. The other steps of the epilogue, `bias`,
+    `activation`, `residual`, `epilogue` with `extras`, statistics and scales of rows, and `out_scale`, are those of `matmul`.
 
     `variant`, `config` and `stream` are as in `matmul`, with tiles of 128 or 256 columns. Requires Blackwell.
 
     Raises LaunchError: kernels-scaled-target, kernels-scaled-format, kernels-scaled-elements, kernels-scaled-path,
-    kernels-scaled-scales, kernels-scaled-factor, and what `matmul` raises of shapes, outputs and configurations.
+    kernels-scaled-scales, kernels-scaled-factor, and what `matmul` raises of shapes, outputs, epilogues and configurations.
     """
-    found = _prepare(a, b, scale_a, scale_b, out, format, out_dtype, factor, variant, config)
+    given = Given(
+        factor, None, bias, activation, False, residual, epilogue, extras, out_scale, out_scales, row_squares, row_peaks
+    )
+    found = _prepare(a, b, scale_a, scale_b, out, format, out_dtype, given, variant, config)
     if out is None:
         out = empty_like(a, found.shape, found.dtype)
     if found.product is not None:
-        found.product.run((a, scale_a), (b, scale_b), out, (factor, *_NO_MORE), stream)
+        found.product.run((a, scale_a), (b, scale_b), out, given.values, stream)
     elif 0 not in found.shape:
-        fill_zero(out)
+        _multiply_nothing(a, out, given, stream)
     return out
+
+
+def _multiply_nothing(a: Any, out: Any, given: Given, stream: Any) -> None:
+    """The product where K is 0: the epilogue of zeros."""
+    (rows, columns), step = out.shape, GRANULE // ITEMSIZE["bfloat16"]
+    zeros = empty_like(a, (rows, step), "bfloat16"), empty_like(a, (columns, step), "bfloat16")
+    for value in zeros:
+        fill_zero(value)
+    matmul(zeros[0], zeros[1].T, out, **given._asdict(), stream=stream)
 
 
 def compile_scaled(
     a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any = None, *, format: str, out_dtype: Any = None,  # noqa: A002
-    factor: Any = None, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
+    factor: Any = None, bias: Any = None, activation: Any = None, residual: Any = None, epilogue: Any = None,
+    extras: Any = None, out_scale: Any = None, out_scales: Any = None, row_squares: Any = None, row_peaks: Any = None,
+    variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
 ) -> CompiledKernel:  # fmt: skip
     """The kernel that `matmul_scaled` would launch, compiled. Raises what that raises, and kernels-empty."""
-    found = _prepare(a, b, scale_a, scale_b, out, format, out_dtype, factor, variant, config)
+    given = Given(
+        factor, None, bias, activation, False, residual, epilogue, extras, out_scale, out_scales, row_squares, row_peaks
+    )
+    found = _prepare(a, b, scale_a, scale_b, out, format, out_dtype, given, variant, config)
     if found.product is None:
         raise fail(errors.EMPTY, shape=list(found.shape))
     out = empty_like(a, found.shape, found.dtype) if out is None else out
-    return found.product.compiled((a, scale_a), (b, scale_b), out, (factor, *_NO_MORE))
+    return found.product.compiled((a, scale_a), (b, scale_b), out, given.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +180,8 @@ class _Found:
 
 
 def _prepare(
-    a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, format: str, out_dtype: Any, factor: Any, variant: str | None,  # noqa: A002
-    config: Any,
+    a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, format: str, out_dtype: Any, given: Given,  # noqa: A002
+    variant: str | None, config: Any,
 ) -> _Found:  # fmt: skip
     left, right = matrix("a", a), matrix("b", b)
     target = target_of(left.device)
@@ -171,44 +192,46 @@ def _prepare(
         raise fail(errors.SCALED_FORMAT, format=format, known=", ".join(map(repr, FORMATS)))
     check_shapes(left, right)
     _check_elements(left, right, format, row)
-    dtype, shape = type_of_output(left, right, out, out_dtype, FLOAT_OUTPUTS), (left.shape[0], right.shape[1])
-    for name, given, side in (("scale_a", scale_a, left), ("scale_b", scale_b, right.transposed)):
-        _check_scales(name, given, side, format, row)
-    kind = _kind_of_factor(factor, left)
+    dtype, shape = type_of_output(left, right, out, out_dtype, (*FLOAT_OUTPUTS, *FP8)), (left.shape[0], right.shape[1])
+    for name, scale, side in (("scale_a", scale_a, left), ("scale_b", scale_b, right.transposed)):
+        _check_scales(name, scale, side, format, row)
     # An output that is allocated here is row-major; address 0 stands for one with any alignment.
     result = Matrix(dtype, shape, (shape[1], 1), 0, left.device) if out is None else matrix("out", out)
     if out is not None:
         spans = tuple(x.span() for x in (left, right, result))
         check_overlap(spans, left.pointer, right.pointer, result.pointer)
+    ending = _ending_of(given, left, right, dtype, None if out is None else result)
     machine = machine_of(target)
     requested = config_of(config, variant, machine.usual)
     if requested is not None:
         check_machine(requested, machine, left.device)
         requested = _filled(requested, row, ITEMSIZE[dtype])
+        check_config(requested, ending)
     if left.empty or right.empty:
         return _Found(None, shape, dtype)
     _check_paths(left, right, transposable_of(row, machine.transposable))
     # Prepared products are shared by arrays of equal alignment.
     left, right, result = (replace(x, pointer=x.pointer % _ALIGNED) for x in (left, right, result))
-    return _Found(_product(left, right, result, kind, requested, machine, format), shape, dtype)
+    return _Found(_product(left, right, result, ending, requested, machine, format), shape, dtype)
 
 
 @lru_cache(maxsize=1024)
 def _product(
-    left: Matrix, right: Matrix, out: Matrix, factor: str, requested: MatmulConfig | None, machine: Machine, format: str  # noqa: A002
+    left: Matrix, right: Matrix, out: Matrix, ending: Ending, requested: MatmulConfig | None, machine: Machine, format: str  # noqa: A002
 ) -> ScaledProduct:  # fmt: skip
     (m, k), n = left.shape, right.shape[1]
     count = multiprocessors_of(left.device, machine)
-    problem = Problem(m, n, k, left.dtype, 1, out.itemsize, True, count, machine=machine)
-    config = requested or choose(problem, FORMATS[format])
-    sides, ending = (left, right.transposed), ending_of_scale(factor)
+    finish = ending.plan.slots
+    problem = Problem(m, n, k, left.dtype, 1, out.itemsize, True, count, machine=machine, finish=finish)
+    config = requested or choose(problem, FORMATS[format], ending)
+    sides = (left, right.transposed)
     if config.swap:
         sides, ending, out = (right.transposed, left), ending.transposed, out.transposed
     return ScaledProduct(sides, out, ending, config, count, machine=machine, format=format)
 
 
-def choose(problem: Problem, row: ScaledFormat) -> MatmulConfig:
-    """The fastest configuration by `weft.kernels.model`; sizes along K in `problem` are in bytes."""
+def choose(problem: Problem, row: ScaledFormat, ending: Ending = NOTHING) -> MatmulConfig:
+    """The fastest configuration by `weft.kernels.model` that takes the epilogue; sizes along K in `problem` are in bytes."""
     rates = problem.machine.rates
 
     def whole(config: MatmulConfig) -> float:
@@ -217,7 +240,7 @@ def choose(problem: Problem, row: ScaledFormat) -> MatmulConfig:
         return cost(problem, config) + stored * -(-tiles_of(problem, config) // problem.programs)
 
     least = replace(problem, m=max(problem.m, TENSOR_ROWS), n=max(problem.n, WIDTHS[-1]))
-    wide = (config for config in heuristic.candidates(least) if config.block_n in WIDTHS)
+    wide = (config for config in heuristic.candidates(least) if config.block_n in WIDTHS and suits(config, ending))
     return min((_staged(config, row, problem.stored_by(config)) for config in wide), key=whole)
 
 
@@ -319,6 +342,19 @@ def _kind_of_factor(factor: Any, left: Matrix) -> str:
     if measured is not None and any(size != 1 for size in measured[0]):
         raise fail(errors.SCALED_FACTOR, got=f"an array of shape {list(measured[0])}")
     return scale_kind("factor", factor, 1, "products", left)
+
+
+def _ending_of(given: Given, left: Matrix, right: Matrix, dtype: str, out: Matrix | None) -> Ending:
+    """The epilogue. Raises LaunchError: kernels-scaled-factor, kernels-out-overlaps, kernels-written-overlaps, and what
+    `ending_of` raises."""
+    kind = _kind_of_factor(given.scale_a, left)
+    ending = scaled_by(ending_of(given._replace(scale_a=None), left, right.shape[1], dtype, out), kind)
+    values = given.values
+    if out is not None:
+        ending.check_overlap(values, out.span(), out.pointer)
+    if ending.plan.written:
+        ending.check_written(values, [(name, x.pointer, x.span()) for name, x in (("a", left), ("b", right))])
+    return ending
 
 
 def _described(x: Matrix, row: ScaledFormat, block: tuple[int, ...], layout: Any) -> Described:

@@ -9,7 +9,7 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device import scan as device
 from weft.kernels.machines import machine_of, multiprocessors_of, place_of, target_of
-from weft.kernels.memory import empty_like, zeros_kept
+from weft.kernels.rows.calls import empty_like, launched, prepared, zeros_kept
 from weft.layout import WARP_SIZE
 from weft.plain import whole
 from weft.runtime.arguments import array, extents
@@ -70,6 +70,7 @@ class Lines:
         return self.address, self.address + count * ITEMSIZE[self.dtype]
 
 
+@prepared("out")
 def cumsum(x: Any, axis: int = -1, out: Any = None, *, stream: Any = None) -> Any:
     """Prefix sums of a vector, or of each row of a matrix, in one pass: each element is read once and written once.
 
@@ -87,7 +88,7 @@ def cumsum(x: Any, axis: int = -1, out: Any = None, *, stream: Any = None) -> An
     if whole(axis) not in (-1, len(shape) - 1):
         raise fail(errors.SCAN_AXIS, got=repr(axis), shape=list(shape))
     if out is None:
-        out = _empty(x, shape, source.dtype)
+        out = empty_like(x, shape, source.dtype)
     target, got = _lines("out", out)
     if target.device != source.device:
         raise fail(errors.DEVICES, first=place_of(source.device), name="out", other=place_of(target.device))
@@ -127,9 +128,8 @@ def _launch(x: Any, out: Any, source: Lines, target: Lines, stream: Any) -> None
     pitches = (target.pitch, source.pitch) if many else (0, 0)
     given = (out, x, words, source.length, tiles, total, *pitches)
     constants = (tile.groups, tile.warps, AHEAD, behind, many, alone)
-    device.scan[programs + (not alone)](
-        *given, *constants, block=tile.threads, maxnreg=REGISTERS, launch_cooperative_grid=not alone, stream=stream
-    )
+    options = {"block": tile.threads, "maxnreg": REGISTERS, "launch_cooperative_grid": not alone}
+    launched(device.scan, programs + (not alone), (*given, *constants), options, stream)
 
 
 def _room(tile: Tile, programs: int, gpu: Target) -> int:
@@ -149,10 +149,6 @@ def _lines(name: str, value: Any) -> tuple[Lines, tuple[int, ...]]:
     rows, length = (1, *shape)[-2:]
     pitch = int(strides[0]) if len(shape) == 2 else length
     if rows and ((length > 1 and strides[-1] != 1) or (rows > 1 and pitch < length)):
-        raise fail(errors.SCAN_STRIDES, name=name, shape=list(shape), strides=list(strides))
+        nbytes = 2 * rows * length * ITEMSIZE[found.dtype]
+        raise fail(errors.SCAN_STRIDES, name=name, shape=list(shape), strides=list(strides), nbytes=nbytes)
     return Lines(found.dtype, rows, length, pitch, found.pointer, found.device), tuple(shape)
-
-
-def _empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    made = empty_like(like, (1, *shape)[-2:], dtype)
-    return made[0] if len(shape) == 1 else made

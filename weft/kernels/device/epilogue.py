@@ -26,9 +26,13 @@ LEAST_PEAK: gl.constexpr = gl.constexpr(1e-30)
 
 
 @jit
-def fetch(given, row, column, half: gl.constexpr, M, N, layout: gl.constexpr, shape: gl.constexpr, form: gl.constexpr):
+def fetch(
+    given, row, column, half: gl.constexpr, M, N, layout: gl.constexpr, shape: gl.constexpr, form: gl.constexpr,
+    turned: gl.constexpr = False,
+):  # fmt: skip
     """An operand of the epilogue for a piece at a row and column of an [M, N] output: a scalar, or a tile that broadcasts over
-    the piece; zero out of bounds. `half` 1 is for the columns of the second half of an operand [.., 2 N]."""
+    the piece; zero out of bounds. `half` 1 is for the second half of an operand of twice the columns of the caller's output,
+    which are rows if this is its transpose (`turned`)."""
     if form is None or form.described:
         return None
     if not form.memory:
@@ -42,7 +46,7 @@ def fetch(given, row, column, half: gl.constexpr, M, N, layout: gl.constexpr, sh
     if form.contiguous == "rows":
         row_stride, column_stride, M = 1, gl.multiple_of(column_stride, form.unit), gl.multiple_of(M, form.unit)
     if half:
-        pointer += gl.cast(N, gl.int64) * column_stride
+        pointer += gl.cast(M, gl.int64) * row_stride if turned else gl.cast(N, gl.int64) * column_stride
     if form.rows:
         i = gl.arange(0, shape[0], gl.SliceLayout(1, layout))
         pointer += gl.cast(row, gl.int64) * row_stride
@@ -65,7 +69,7 @@ def fetch_all(given, row, column, M, N, layout: gl.constexpr, shape: gl.constexp
         found = (*found, fetch(given[k], row, column, 0, M, N, layout, shape, form.operands[k]))
     if form.gated:
         for k in gl.static_range(1, 4, 2):
-            found = (*found, fetch(given[k], row, column, 1, M, N, layout, shape, form.operands[k]))
+            found = (*found, fetch(given[k], row, column, 1, M, N, layout, shape, form.operands[k], form.turned))
     return found
 
 
@@ -219,7 +223,7 @@ class Target:
         return Target(out, buffers_of(plan), given, row_stride, column_stride, M, N, batch, full, plan)
 
     @jit
-    def begin(self, rows: gl.constexpr, row, column):
+    def begin(self, row, column):
         """Issue the loads of the residual's first pieces, as many as there are buffers, for a tile that is then stored."""
         plan: gl.constexpr = self.plan
         if plan.epilogue.loaded:
@@ -274,7 +278,7 @@ class Target:
             down: gl.constexpr = i // across * form.height
             right: gl.constexpr = i % across * form.width
             x = lying(tile.piece(i, down, right, form), plan)
-            other = lying(tile.piece(i, down, plan.stored + right, form), plan) if plan.epilogue.gated else None
+            other = lying(self.other(tile, i, rows, down, right), plan) if plan.epilogue.gated else None
             if i == 0:
                 operands = self.fetch(x, row, first)
             ahead = None
@@ -295,6 +299,14 @@ class Target:
             number = i % plan.buffers if pieces % plan.buffers == 0 else (turn * pieces + i) % plan.buffers
             self.store_piece(number, x.to(form.dtype), row + down, first + right, below, part)
             operands = ahead
+
+    @jit
+    def other(self, tile, i: gl.constexpr, rows: gl.constexpr, down: gl.constexpr, right: gl.constexpr):
+        """The second half's piece: it lies beside the first half's, or below it."""
+        plan: gl.constexpr = self.plan
+        if plan.stacked:
+            return tile.piece(i, rows + down, right, plan.out)
+        return tile.piece(i, down, plan.stored + right, plan.out)
 
     @jit
     def fetch(self, x, row, column):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rings import blocks_of, half_of, load_both, load_for_cluster, load_tile, of_batch
+from weft.kernels.device import chain
+from weft.kernels.device.rings import blocks_of, first_of, half_of, load_both, load_for_cluster, load_tile, of_batch
 from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier
 
@@ -19,6 +20,7 @@ def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch,
     """Load the blocks of all tiles of the program, each as soon as its slot is free.
 
     In a cluster, the barriers `both_free` complete when a slot is free in both CTAs."""
+    chain.join(plan)
     schedule = Schedule.make(M, N, batch, plan)
     at = ring.start()
     for index in range(schedule.count()):
@@ -29,15 +31,18 @@ def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch,
             k = block * plan.block_k
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
             if plan.cluster > 1:
-                load_for_cluster(ring, both_free, at, left, right, row * plan.block_m, column * plan.columns, k)
+                load_for_cluster(ring, both_free, at, left, right, row * plan.rows, column * plan.columns, k)
             elif plan.described:
-                load_both(ring, at, left, right, row * plan.block_m, column * plan.columns, k)
+                load_both(ring, at, left, right, row * plan.rows, column * plan.columns, k)
             else:
                 if plan.expected:
                     mbarrier.expect(ring.ready.index(at.slot), plan.expected)
-                load_block(ring.a.index(at.slot), ring, at, left, row * plan.block_m, k, M, K, a_row, a_k, plan.a)
-                for half in gl.static_range(plan.halves):
-                    memory, source = ring.b.index(at.slot * plan.halves + half), half_of(right, half, plan)
+                for part in gl.static_range(plan.parts):
+                    memory, source = ring.a.index(at.slot * plan.parts + part), half_of(left, part, plan.across[0])
+                    first_row = row * plan.rows + first_of(part, plan)
+                    load_block(memory, ring, at, source, first_row, k, M, K, a_row, a_k, plan.a)
+                for half in gl.static_range(plan.sent):
+                    memory, source = ring.b.index(at.slot * plan.sent + half), half_of(right, half, plan.across[1])
                     load_block(memory, ring, at, source, column * plan.columns, k, N, K, b_row, b_k, plan.b)
                 if plan.loads:
                     fence_async_shared()

@@ -15,7 +15,7 @@ from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 Operand: TypeAlias = "gl.tensor | tma.tensor_descriptor"
 """An operand: a pointer, or a descriptor."""
 Operands: TypeAlias = "gl.tensor | tma.tensor_descriptor | tuple[Any, ...]"
-"""An operand, or the two whose products stand side by side in a tile."""
+"""An operand, or the two whose products stand side by side in a tile, or one above the other."""
 Given: TypeAlias = "tuple[Any, ...] | None"
 """The operands of the epilogue: numbers, and pointers with strides."""
 Batch: TypeAlias = "tuple[int, int, int, int] | None"
@@ -69,9 +69,13 @@ class Ring:
 
     @jit
     def left(self, slot, part: gl.constexpr = 0):
-        """A block of a in a slot, [rows, K]."""
-        memory = self.a.index(slot * self.plan.parts + part)
-        return memory if self.plan.a.along_k else memory.permute([1, 0])
+        """A block of a in a slot, [rows, K]; of stacked operands the consumer's of both."""
+        plan: gl.constexpr = self.plan
+        memory = self.a.index(slot * plan.parts + part * plan.across[0])
+        if plan.stacked:
+            # Both blocks are adjacent in shared memory, so together they are one.
+            memory = memory.reinterpret(plan.a.dtype, plan.a_block, plan.a.layout)
+        return memory if plan.a.along_k else memory.permute([1, 0])
 
     @jit
     def right(self, slot):
@@ -81,7 +85,9 @@ class Ring:
         if plan.sent > 1:
             # The multicast parts are adjacent in shared memory, so together they are one block.
             memory = memory.reinterpret(plan.b.dtype, plan.b_block, plan.b.layout)
-        return memory.permute([1, 0]) if plan.b.along_k else memory
+        if plan.b.along_k:
+            return memory.permute([1, 0])
+        return memory if plan.room == plan.block_n else memory.slice(0, plan.block_n, dim=1)
 
 
 @jit
@@ -109,13 +115,13 @@ def load_tile(desc, row, k, bar, memory, side: gl.constexpr, pred=True, sender: 
 @jit
 def of_batch(source, batch, which: gl.constexpr, part, side: gl.constexpr, plan: gl.constexpr):
     """The matrix that a tile's part reads: the operand itself, or of a batch its descriptor and place there, or its pointer; of
-    a gated product those of both operands b.
+    a gated product those of both operands.
 
     `which` is the operand's place in `batch`."""
     if not plan.batched:
         return source
     number = part // plan.splits
-    if plan.halves == 1 or which == 1:
+    if plan.across[which - 1] == 1:
         return one_of_batch(source, batch, which, number, side)
     found = ()
     for half in gl.static_range(plan.halves):
@@ -137,16 +143,24 @@ def load_both(ring, at, a, b, row, column, k, pred=True):
     plan: gl.constexpr = ring.plan
     bar = ring.ready.index(at.slot)
     mbarrier.expect(bar, plan.expected, pred=pred)
-    load_tile(a, row, k, bar, ring.a.index(at.slot), plan.a, pred)
-    for half in gl.static_range(plan.halves):
-        memory = ring.b.index(at.slot * plan.halves + half)
-        load_tile(half_of(b, half, plan), column, k, bar, memory, plan.b, pred)
+    for part in gl.static_range(plan.parts):
+        memory, source = ring.a.index(at.slot * plan.parts + part), half_of(a, part, plan.across[0])
+        load_tile(source, row + first_of(part, plan), k, bar, memory, plan.a, pred)
+    for half in gl.static_range(plan.sent):
+        memory = ring.b.index(at.slot * plan.sent + half)
+        load_tile(half_of(b, half, plan.across[1]), column, k, bar, memory, plan.b, pred)
 
 
 @jit
-def half_of(b, half: gl.constexpr, plan: gl.constexpr):
-    """The operand of half of a tile's columns."""
-    return b[half] if plan.halves > 1 else b
+def half_of(source, part: gl.constexpr, operands: gl.constexpr):
+    """The operand of a block of a slot, the number `part` of those of one or two `operands`."""
+    return source[part % operands] if operands > 1 else source
+
+
+@jit
+def first_of(part: gl.constexpr, plan: gl.constexpr):
+    """The row of a tile of the output at which block `part` of a begins."""
+    return part // plan.across[0] * (plan.block_m // plan.parts)
 
 
 @jit
@@ -166,7 +180,7 @@ def load_for_cluster(ring, both_free, at, a, b, row, column, k):
     mbarrier.wait(both_free.index(at.slot), at.phase)
     for part in gl.static_range(plan.sent):
         sender: gl.constexpr = part % plan.cluster
-        memory, source = ring.b.index(at.slot * plan.sent + part), half_of(b, part // plan.cluster, plan)
+        memory, source = ring.b.index(at.slot * plan.sent + part), half_of(b, part // plan.cluster, plan.across[1])
         load_tile(source, column + sender * (plan.block_n // plan.sent), k, bar, memory, plan.b, sender=sender)
 
 

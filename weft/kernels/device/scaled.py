@@ -43,7 +43,7 @@ class WithScales:
         """Issue the loads of operands and scales for a tile's block along K."""
         plan: gl.constexpr = self.ring.plan
         a, b, a_scales, b_scales = sources
-        load_both(self.ring, at, a, b, row * plan.block_m, column * plan.block_n, block * plan.block_k)
+        load_both(self.ring, at, a, b, row * plan.rows, column * plan.columns, block * plan.block_k)
         bar = self.ring.ready.index(at.slot)
         load_scales(a_scales, row, block, bar, self.a.index(at.slot), plan.a_scales)
         load_scales(b_scales, column, block, bar, self.b.index(at.slot), plan.b_scales)

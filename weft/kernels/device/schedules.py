@@ -30,7 +30,7 @@ class Schedule:
     @jit
     def make(M, N, batch, plan: gl.constexpr):
         """The schedule of an [M, N] output, or of a batch of them."""
-        rows, columns = gl.cdiv(M, plan.block_m), gl.cdiv(N, plan.columns)
+        rows, columns = gl.cdiv(M, plan.rows), gl.cdiv(N, plan.columns)
         tiles = rows * columns * plan.splits
         if plan.batched:
             tiles *= batch[0]

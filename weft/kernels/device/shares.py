@@ -38,7 +38,7 @@ class Shares:
         """Store a tile: all of it, or of one that CTAs share this CTA's slices of the columns."""
         plan: gl.constexpr = self.plan
         if plan.shares == 1:
-            target.store(Sums(acc), acc.shape[0], row, column, part, turn)
+            target.store(Sums(acc), plan.rows // plan.consumers, row, column, part, turn)
         else:
             self.send(acc)
             layout: gl.constexpr = acc[:, : plan.stored].layout
@@ -67,7 +67,7 @@ class Shares:
         plan: gl.constexpr = self.plan
         number = column * plan.slices + turn * plan.receivers + gl.block_rank_in_cluster()
         total = self.added(turn, layout)
-        target.store(Sums(total), total.shape[0], row, number, part, turn)
+        target.store(Sums(total), plan.rows // plan.consumers, row, number, part, turn)
 
     @jit
     def added(self, turn: gl.constexpr, layout: gl.constexpr):

@@ -12,7 +12,7 @@ from weft.kernel import jit
 from weft.kernels.device import chain
 from weft.kernels.device.epilogue import Sums, Target
 from weft.kernels.device.producer import produce
-from weft.kernels.device.rings import Batch, Given, Operand, Operands, Ring, barriers_of, blocks_of, issue_mma
+from weft.kernels.device.rings import Batch, Given, Operands, Ring, barriers_of, blocks_of, issue_mma
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.device.shares import Shares
 from weft.kernels.plan import Plan
@@ -48,7 +48,7 @@ def accumulate(ring, free, at, acc, blocks, first_row: gl.constexpr, target, row
     Returns the accumulator with the last MMA in flight, the position of that MMA's slot, and the position after it.
     """
     acc = multiply(ring, at, acc, first_row, False)
-    target.begin(acc.shape[0], row, column)
+    target.begin(row, column)
     last, at = at, at.next()
     for _ in range(1, blocks):
         acc = multiply(ring, at, acc, first_row, True)
@@ -77,19 +77,18 @@ def zeros_of(rows: gl.constexpr, plan: gl.constexpr):
 def consume_cooperatively(number: gl.constexpr, ring, free, target, shares, K):
     """The cooperative consumer: it computes its part of the rows of every tile."""
     plan: gl.constexpr = ring.plan
+    chain.join(plan)
     rows: gl.constexpr = plan.block_m // plan.consumers
-    first_row: gl.constexpr = number * rows
     schedule = Schedule.make(target.M, target.N, target.batch, plan)
     acc = zeros_of(rows, plan)
     at = ring.start()
     for index in range(schedule.count()):
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
-        acc, last, at = accumulate(
-            ring, free, at, acc, end - first, first_row, target, row * plan.block_m + first_row, column
-        )
+        row = row * plan.rows + number * (plan.rows // plan.consumers)
+        acc, last, at = accumulate(ring, free, at, acc, end - first, number * rows, target, row, column)
         acc = finish(free, last, acc)
-        shares.store(target, acc, row * plan.block_m + first_row, column, part, index)
+        shares.store(target, acc, row, column, part, index)
     target.wait()
 
 
@@ -101,6 +100,7 @@ def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K):
     barrier two phases early: a wait by parity cannot distinguish phases that are two apart.
     """
     plan: gl.constexpr = ring.plan
+    chain.join(plan)
     schedule = Schedule.make(target.M, target.N, target.batch, plan)
     count = schedule.count()
     acc = zeros_of(plan.block_m, plan)
@@ -116,10 +116,10 @@ def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K):
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
         mbarrier.wait(turn.index(number), parity)
-        acc, last, at = accumulate(ring, free, at, acc, end - first, 0, target, row * plan.block_m, column)
+        acc, last, at = accumulate(ring, free, at, acc, end - first, 0, target, row * plan.rows, column)
         mbarrier.arrive(turn.index(1 - number), count=1)
         acc = finish(free, last, acc)
-        target.store(Sums(acc), plan.block_m, row * plan.block_m, column, part, index // 2)
+        target.store(Sums(acc), plan.rows, row * plan.rows, column, part, index // 2)
         parity = parity ^ 1
         _, _, following = schedule.tile(index + 1)
         first, end = blocks_of(K, following, plan)
@@ -133,11 +133,10 @@ SIZES = ["given", "batch", "M", "N", "K", "row_stride", "column_stride"]
 
 @jit(do_not_specialize=SIZES)
 def matmul_cooperative(
-    a: Operand, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
+    a: Operands, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
     K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The cooperative matmul with `plan.consumers` consumers; see the module."""
-    chain.join(plan)
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, plan.consumers)
     both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
@@ -151,11 +150,10 @@ def matmul_cooperative(
 
 @jit(do_not_specialize=SIZES)
 def matmul_ping_pong(
-    a: Operand, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
+    a: Operands, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
     K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The ping-pong matmul; see the module."""
-    chain.join(plan)
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, 1)
     turn = barriers_of(2, 1)

@@ -55,7 +55,7 @@ class Plain:
         plan: gl.constexpr = self.ring.plan
         a, b = sources
         left, right = of_batch(a, batch, 1, part, plan.a, plan), of_batch(b, batch, 2, part, plan.b, plan)
-        load_both(self.ring, at, left, right, row * plan.block_m, column * plan.columns, block * plan.block_k)
+        load_both(self.ring, at, left, right, row * plan.rows, column * plan.columns, block * plan.block_k)
 
     @jit
     def multiply(self, at, acc, use_acc):
@@ -144,7 +144,7 @@ def store_tiles(shared, accumulators, full, empty, target):
         row, column, part = schedule.place(tile.number)
         mbarrier.wait(full.index(turn.slot), turn.phase)
         held = Held(accumulators.index(turn.slot), empty.index(turn.slot), plan.block_n)
-        target.store(held, plan.out.height, row * plan.block_m, column, part, 0)
+        target.store(held, plan.out.height, row * plan.rows, column, part, 0)
         turn = turn.next()
         tile = tile.next()
     target.wait()

@@ -47,7 +47,7 @@ class Cursor:
         """The first block of a tile."""
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
-        return Cursor(at, index, row * plan.block_m, column * plan.columns, first, end, part if plan.batched else None)
+        return Cursor(at, index, row * plan.rows, column * plan.columns, first, end, part if plan.batched else None)
 
     @jit
     def load(self, ring, schedule, count, a, b, K, batch):
@@ -69,9 +69,9 @@ def matmul_uniform(
     K: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
     """The matmul of operands that both have descriptors; see the module."""
-    chain.join(plan)
     ring = Ring.make(plan)
     target = Target.make(out, given, row_stride, column_stride, M, N, batch, plan)
+    chain.join(plan)
     schedule = Schedule.make(M, N, batch, plan)
     count = schedule.count()
     shape: gl.constexpr = [plan.block_m, plan.block_n]
@@ -88,7 +88,7 @@ def matmul_uniform(
             cursor = Cursor.make(at, index, schedule, K, plan)
             for _ in gl.static_range(plan.stages - 1):
                 cursor = cursor.load(ring, schedule, count, a, b, K, batch)
-        target.begin(plan.block_m, row * plan.block_m, column)
+        target.begin(row * plan.rows, column)
         for k in range(first, end):
             mbarrier.wait(ring.ready.index(at.slot), at.phase)
             acc = issue_mma(ring.left(at.slot), ring.right(at.slot), acc, k > first, plan)
@@ -97,5 +97,5 @@ def matmul_uniform(
             cursor = cursor.load(ring, schedule, count, a, b, K, batch)
             at = at.next()
         acc = warpgroup_mma_wait(0, acc)
-        target.store(Sums(acc), plan.block_m, row * plan.block_m, column, part, index)
+        target.store(Sums(acc), plan.rows, row * plan.rows, column, part, index)
     target.wait()
