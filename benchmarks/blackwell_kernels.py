@@ -21,6 +21,7 @@ SIDE = 4096
 TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_buffers": 3, "num_warps": 4}
 HOPPER = {
     "matmul_warp_specialized", "matmul_schedules", "matmul_gelu", "matmul_int4", "attention", "all_reduce", "matmul_scattered",
+    "all_reduce_norm", "experts",
 }  # fmt: skip
 """Examples that use `wgmma`, which only Hopper has, and those of several ranks, which a rehearsal does not run."""
 FAMILIES: dict[str, Callable[[], Iterator[tuple[str, Callable[[], Any]]]]] = {}

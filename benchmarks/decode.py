@@ -34,11 +34,7 @@ def dense(quick: bool) -> list[Line]:
 
     lines: list[Line] = []
     for batch, heads, kv_heads, length, goal in SHAPES[:1] if quick else SHAPES:
-        q = torch.randn((batch, heads, 1, 128), device="cuda").bfloat16()
-        copies = COPIES if batch == 1 else 1
-        shape = batch, kv_heads, length, 128
-        caches = [tuple(torch.randn(shape, device="cuda").bfloat16() for _ in "kv") for _ in range(copies)]
-        lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
+        q, lengths, caches = _made(batch, heads, kv_heads, length, torch.bfloat16)
         calls = {
             CUDNN: [partial(_cudnn, q, *cache) for cache in caches],
             "weft": [partial(decode_attention, q, *cache, lengths) for cache in caches],
@@ -83,12 +79,8 @@ def narrow(quick: bool) -> list[Line]:
 
     lines: list[Line] = []
     for batch, heads, kv_heads, length, _ in SHAPES[:1] if quick else SHAPES:
-        q = torch.randn((batch, heads, 1, 128), device="cuda").bfloat16()
-        copies = COPIES if batch == 1 else 1
-        shape = batch, kv_heads, length, 128
-        made = [[torch.randn(shape, device="cuda").to(torch.float8_e4m3fn) for _ in "kv"] for _ in range(copies)]
+        q, lengths, made = _made(batch, heads, kv_heads, length, torch.float8_e4m3fn)
         wide = [[x.bfloat16() for x in cache] for cache in made]
-        lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
         calls = {
             "bfloat16": [partial(decode_attention, q, *cache, lengths) for cache in wide],
             "weft": [partial(decode_attention, q, *cache, lengths) for cache in made],
@@ -144,6 +136,21 @@ def append(quick: bool) -> list[Line]:
         what = f"{batch} sequences, {heads}/{kv_heads}, {new} new"
         lines.append(Line(what, found.get("weft"), "us", {"copy": found["copy"]}))
     return lines
+
+
+def _made(batch: int, heads: int, kv_heads: int, length: int, dtype: Any) -> tuple[Any, Any, list[tuple[Any, Any]]]:
+    """Queries, the lengths of sequences, and caches of keys and values that calls take in turn."""
+    import torch
+
+    def numbers(*shape: int) -> Any:
+        return torch.randn(shape, device="cuda")
+
+    caches = [
+        (numbers(batch, kv_heads, length, 128).to(dtype), numbers(batch, kv_heads, length, 128).to(dtype))
+        for _ in range(COPIES if batch == 1 else 1)
+    ]
+    lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
+    return numbers(batch, heads, 1, 128).bfloat16(), lengths, caches
 
 
 def _speeds(calls: dict[str, list[Any]], work: float, wanted: Any, quick: bool) -> dict[str, float]:

@@ -115,6 +115,14 @@ class Group:
                     times[name].append(found)
         return {name: median(found) for name, found in times.items()}
 
+    def timed(self, variants: dict[str, Call], rounds: int, calls: int) -> dict[str, dict[str, float]]:
+        """The times of each variant, eager and replayed."""
+        found = {"eager": self.measure(variants, rounds, calls)}
+        if self.graphs:
+            replayed = {name: self.graph(call) for name, call in variants.items()}
+            found["replayed"] = self.measure(replayed, rounds, 3, IN_GRAPH)
+        return found
+
     def randn(self, *shape: int) -> Any:
         """Normal numbers of bfloat16, others on each rank."""
         return self.torch.randn(shape, device="cuda").bfloat16()
@@ -198,11 +206,7 @@ def all_reduce(group: Group, quick: bool) -> list[Line]:
         # Sums of sums grow without bound; zeros stay zeros, and take as long.
         for value in (x, theirs, plain):
             value.zero_()
-        timed = {"eager": group.measure(variants, _rounds(quick, 30), 10)}
-        if group.graphs:
-            replayed = {key: group.graph(call) for key, call in variants.items()}
-            timed["replayed"] = group.measure(replayed, _rounds(quick, 30), 3, IN_GRAPH)
-        for how, found in timed.items():
+        for how, found in group.timed(variants, _rounds(quick, 30), 10).items():
             ours = found.pop("weft")
             lines.append(Line(f"all-reduce {nbytes >> 10} KiB, {how}", ours, "us", found, GOALS.get((how, nbytes), ())))
     return lines
@@ -358,11 +362,11 @@ def dispatch(group: Group, quick: bool) -> list[Line]:
         wanted = x.float() * (weights * (places >= 0)).sum(-1, keepdim=True)
         group.barrier()
         group.torch.testing.assert_close(returned().float(), wanted, rtol=0.03, atol=0.05)
-        found = group.measure({"dispatch": forth, "combine": returned}, _rounds(quick, 20), 5)
         what = f"{count} tokens of {width}, {experts} experts, top {slots}"
         goals = () if goal is None else (Goal(goal, ceiling=True),)
-        lines.append(Line(f"dispatch {what}", found["dispatch"], "us", {}, goals))
-        lines.append(Line(f"combine {what}", found["combine"], "us", {}))
+        for how, found in group.timed({"dispatch": forth, "combine": returned}, _rounds(quick, 20), 5).items():
+            lines.append(Line(f"dispatch {what}, {how}", found["dispatch"], "us", {}, goals))
+            lines.append(Line(f"combine {what}, {how}", found["combine"], "us", {}))
     return lines
 
 

@@ -32,6 +32,8 @@ VARIANTS: dict[str, dict[str, Any] | None] = {
     "ping pong": {"variant": "ping_pong", "block_m": 128, "block_n": 128},
     "ping pong, wide": {"variant": "ping_pong", "block_m": 64, "block_n": 256},
 }
+BLOCK_MS, RATE = 8.0, 7e14
+"""Milliseconds of a graph's replay, at an H200's usual operations per second."""
 TOLERANCE = 1e-2
 """Of an element, relative to the largest of the result."""
 Job = tuple[Callable[[], Any], Any, Any]
@@ -59,7 +61,7 @@ def layers(quick: bool) -> list[Line]:
                 peers[name] = (partial(matmul, a, b, out, config=config, **ends), out, want)
             what = f"{'x'.join(map(str, shape))}, GELU ({'tanh' if form == 'tanh' else 'erf'}), bias, residual"
             goal = (Goal(MOST[shape], "plain", ceiling=True),) if form == "tanh" else ()
-            lines += table(what, peers, quick, goal)
+            lines += table(what, peers, quick, goal, calls_of(*shape))
     return lines
 
 
@@ -80,7 +82,9 @@ def gated(quick: bool) -> list[Line]:
         for name, config in VARIANTS.items():
             jobs[f"plain, {name}"] = (partial(matmul, a, b, wide, config=config), wide, plain)
             jobs[name] = (partial(matmul, a, b, out, activation="silu", gated=True, config=config), out, want)
-        lines += table(f"SwiGLU {m}x{n}x{k}", jobs, quick, (Goal(MOST_GATED, "plain", ceiling=True),))
+        lines += table(
+            f"SwiGLU {m}x{n}x{k}", jobs, quick, (Goal(MOST_GATED, "plain", ceiling=True),), calls_of(m, 2 * n, k)
+        )
     return lines
 
 
@@ -111,13 +115,18 @@ def separate_gated(a: Any, b: Any, wide: Any, out: Any) -> Any:
     return torch.mul(torch.nn.functional.silu(wide[:, :n]), wide[:, n:], out=out)
 
 
-def table(what: str, jobs: dict[str, Job], quick: bool, goals: tuple[Goal, ...]) -> list[Line]:
+def calls_of(m: int, n: int, k: int) -> int:
+    """Calls of a product in a graph, so that a replay takes about `BLOCK_MS`."""
+    return max(1, round(BLOCK_MS * 1e-3 * RATE / (2 * m * n * k)))
+
+
+def table(what: str, jobs: dict[str, Job], quick: bool, goals: tuple[Goal, ...], calls: int) -> list[Line]:
     """Microseconds of each of `VARIANTS` beside its plain product and PyTorch, in CUDA graphs."""
     variants = harness.sound(
         Variant(name, run, partial(out.fill_, float("nan")), partial(correct, out, want))
         for name, (run, out, want) in jobs.items()
     )
-    times = harness.measure(variants, harness.GraphClock(), 8 if quick else 30)
+    times = harness.measure(variants, harness.GraphClock(calls), 8 if quick else 30)
     found = {name: 1e3 * milliseconds for name, milliseconds in times.items()}
     lines: list[Line] = []
     for name in VARIANTS:

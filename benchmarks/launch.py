@@ -1,4 +1,4 @@
-"""Host time of a launch with five arguments, of its parts, and of a launch with three descriptors."""
+"""Host time of a launch with five arguments, of its parts, of a launch with three descriptors, and of calls of `matmul`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ BATCH = 300
 NUMEL = 128
 TILE = [32, 64]
 DESCRIPTORS = ", descriptors"
+ORDER = 256
+"""Rows and columns of the operands of products."""
+MOST_OF_PRODUCT, GOALS = 10.0, ("matmul(a, b, out=c)",)
+"""Microseconds of host time, and the calls that have them as a goal."""
 
 
 def run(quick: bool) -> list[Line]:
@@ -35,6 +39,8 @@ def run(quick: bool) -> list[Line]:
     matrices = [torch.randn(TILE, device="cuda") for _ in range(3)]
     for who, module in compilers("add_tma").items():
         jobs[who + DESCRIPTORS] = descriptor_launch(module, *matrices)
+    calls = products()
+    jobs |= {f"{what}, {who}": job for what, these in calls.items() for who, job in these.items()}
     found = times(jobs, 10 if quick else 60, torch.cuda.synchronize)
     return [
         Line(
@@ -52,6 +58,17 @@ def run(quick: bool) -> list[Line]:
             {"gluon": found.pop("gluon" + DESCRIPTORS)} if "gluon" + DESCRIPTORS in found else {},
             (Goal(8.0, ceiling=True),),
             "descriptors built at each launch, one further argument, five constants",
+        ),
+        *(
+            Line(
+                what,
+                found.pop(f"{what}, weft"),
+                "us",
+                {"torch": found.pop(f"{what}, torch")},
+                (Goal(MOST_OF_PRODUCT, ceiling=True),) if what in GOALS else (),
+                f"{ORDER} x {ORDER} x {ORDER}",
+            )
+            for what in calls
         ),
         *(Line(f"part: {name}", value, "us") for name, value in found.items()),
     ]
@@ -73,6 +90,24 @@ def descriptor_launch(module: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
         describe(a, TILE, smem), describe(b, TILE, smem), describe(c, TILE, smem),
         cols, rows, cols, 1, 1, layout, num_warps=4,
     )  # fmt: skip
+
+
+def products() -> dict[str, dict[str, Callable[[], Any]]]:
+    """Calls of `weft.kernels.matmul` and of PyTorch's functions, of bfloat16."""
+    import torch
+
+    from weft.kernels import matmul
+
+    a, b, c = (torch.randn((ORDER, ORDER), device="cuda").to(torch.bfloat16) for _ in range(3))
+    bias = a[0].clone()
+    return {
+        "matmul(a, b, out=c)": {"weft": lambda: matmul(a, b, out=c), "torch": lambda: torch.mm(a, b, out=c)},
+        "matmul(a, b)": {"weft": lambda: matmul(a, b), "torch": lambda: torch.mm(a, b)},
+        "matmul(a, b, out=c, bias=bias)": {
+            "weft": lambda: matmul(a, b, out=c, bias=bias),
+            "torch": lambda: torch.addmm(bias, a, b, out=c),
+        },
+    }
 
 
 def parts(module: Any, src: Any, dst: Any) -> dict[str, Callable[[], Any]]:

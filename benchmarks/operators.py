@@ -155,7 +155,14 @@ def library(device: str) -> dict[str, Jobs]:
 
     x = torch.ones(4, 256, device=device)
     wanting = x.clone().requires_grad_()
+    q, cache = (torch.ones(1, n, length, 128, device=device, dtype=torch.float16) for n, length in ((8, 1), (1, 128)))
+    lengths = torch.full((1,), 128, device=device, dtype=torch.int32)
     return {
+        "decode_attention, 8/1 heads, 128 positions": {
+            "weft": lambda: weft.torch.decode_attention(q, cache, cache, lengths),
+            "function": lambda: kernels.decode_attention(q, cache, cache, lengths),
+            "torch": lambda: torch.nn.functional.scaled_dot_product_attention(q, cache, cache, enable_gqa=True),
+        },
         "softmax 4 x 256": {
             "weft": lambda: weft.torch.softmax(x),
             "function": lambda: kernels.softmax(x),

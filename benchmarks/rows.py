@@ -21,6 +21,9 @@ LONG = (1024, 131072)
 LOGITS = (8192, 128256)
 TOKENS = 8192
 SEED = 20261123
+SHAPES_DRAWN = 24
+ELEMENTS = 1 << 24, 1 << 26
+"""Elements of a random shape. All of them are compiled, checked against float64 and timed within half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +288,7 @@ def drawn(count: int, seed: int) -> list[tuple[int, int]]:
     for i in range(count):
         cols = int(2 ** random.uniform(8, 17.9))
         cols = cols // 8 * 8 if i % 2 else cols
-        shapes.append((random.randint(1 << 25, 1 << 27) // cols, cols))
+        shapes.append((random.randint(*ELEMENTS) // cols, cols))
     return shapes
 
 
@@ -296,6 +299,8 @@ def random_jobs(shapes: Iterable[tuple[int, int]], dtype: str = "bfloat16", devi
             for job in jobs([shape], dtype, device):
                 if job.what.startswith(("rms_norm of", "softmax of", "cross_entropy with")):
                     yield replace(job, compiled=False)
+                    # The next jobs of the shape are not wanted, nor are their references.
+                    break
 
 
 def spread(lines: list[Line]) -> list[Line]:
@@ -317,9 +322,9 @@ def _columns(what: str) -> int:
     return int(what.partition(" x ")[2].split()[0])
 
 
-def _part(jobs: Callable[[bool], Iterable[Job]], quick: bool) -> list[Line]:
+def _part(jobs: Callable[[bool], Iterable[Job]], quick: bool, rounds: int = 20) -> list[Line]:
     clock = harness.CudaClock()
-    return [line for job in jobs(quick) for line in figures(job, clock, 5 if quick else 20)]
+    return [line for job in jobs(quick) for line in figures(job, clock, 5 if quick else rounds)]
 
 
 def _shapes(quick: bool) -> tuple[tuple[int, int], ...]:
@@ -327,7 +332,7 @@ def _shapes(quick: bool) -> tuple[tuple[int, int], ...]:
 
 
 def _random(quick: bool) -> list[Line]:
-    return spread(_part(lambda quick: random_jobs(drawn(4 if quick else 40, SEED)), quick))
+    return spread(_part(lambda quick: random_jobs(drawn(4 if quick else SHAPES_DRAWN, SEED)), quick, rounds=10))
 
 
 PARTS = {

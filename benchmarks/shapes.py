@@ -234,23 +234,24 @@ class Record:
         return ours["weft"] / min(ours.values()) if len(ours) > 1 and "weft" in ours else None
 
 
-def measure(shape: Shape, others: int, rounds: int, block_ms: float) -> Record:
-    """Check and time all contestants on one shape."""
+def measure(shape: Shape, others: int, rounds: int, block_ms: float, calls: int = 1) -> Record:
+    """Check and time all contestants on one shape, with at least so many calls in a graph."""
     import torch
 
     from weft.kernels import matmul
 
     count = max(2, min(MOST_CALLS, -(-ROTATED_BYTES // shape.nbytes)))
-    A, B, C = operands(shape, count)
+    turns = -(-calls // count)
+    A, B, C = (arrays * turns for arrays in operands(shape, count))
     configs = configurations(A[0], B[0], C[0], others)
     record = Record(shape, described(configs["weft"]), {}, {name: asdict(config) for name, config in configs.items()})
-    calls: dict[str, Call] = {CUBLAS: cublas(shape), "weft": matmul}
-    calls |= {name: partial(matmul, config=config) for name, config in configs.items() if name != "weft"}
+    contestants: dict[str, Call] = {CUBLAS: cublas(shape), "weft": matmul}
+    contestants |= {name: partial(matmul, config=config) for name, config in configs.items() if name != "weft"}
     # The operands have no more bits than TF32.
     torch.backends.cuda.matmul.allow_tf32 = True
     want = A[0].float() @ B[0].float()
     graphs: dict[str, Any] = {}
-    for name, call in calls.items():
+    for name, call in contestants.items():
         try:
             C[0].fill_(float("nan"))
             call(A[0], B[0], C[0])
@@ -265,7 +266,7 @@ def measure(shape: Shape, others: int, rounds: int, block_ms: float) -> Record:
     replays = {name: max(1, round(block_ms / _timed(torch, graph, 1))) for name, graph in graphs.items()}
     for number in range(rounds):
         for name in harness.shuffled(list(graphs), number):
-            times[name].append(_timed(torch, graphs[name], replays[name]) / count)
+            times[name].append(_timed(torch, graphs[name], replays[name]) / len(C))
     record.milliseconds = {name: statistics.median(found) for name, found in times.items()}
     return record
 

@@ -14,6 +14,6 @@ def test_operators(torch, monkeypatch):
     assert [list(line.peers) for line in idle] == [["custom_op", "Library.impl", "function"]] * 2
     lines = operators.lines("cpu", 1, lambda: None)
     assert [line.what for line in lines][:2] == ["returns a tensor", "writes to an argument"]
-    assert [len(line.goals) for line in lines] == [1, 1, 0, 0, 0, 0, 0]
+    assert [len(line.goals) for line in lines] == [1, 1, 0, 0, 0, 0, 0, 0]
     for function in operators.jobs("cpu", launches=True)["returns a tensor"].values():
         assert function().equal(torch.full((operators.NUMEL,), 2.0))

@@ -9,10 +9,11 @@ import pytest
 from tests.project import tree
 
 # What a package may import, beside itself, the foundations, and what those may import in turn.
-FOUNDATIONS = ("loading", "locks", "scoped", "plain", "forms", "errors", "settings")
+FOUNDATIONS = ("bounded", "loading", "locks", "scoped", "plain", "forms", "errors", "settings")
 MAY_IMPORT = {
     "loading": (),
     "errors": ("loading",),
+    "bounded": (),
     "locks": (),
     "scoped": (),
     "plain": (),
