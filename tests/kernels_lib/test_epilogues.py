@@ -372,8 +372,10 @@ def test_random_products(device, seed):
         config = replace(config, pack=True)
     if config is not None and config.cluster > 1:
         config = replace(config, pack=True, block_n=64)
-    if config is not None and gated and not config.swap and config.block_n & config.block_n - 1:
-        config = replace(config, block_n=64)
+    if config is not None and gated and not config.swap:
+        least = 32 * config.cluster
+        if config.block_n < least or config.block_n & config.block_n - 1:
+            config = replace(config, block_n=max(64, least))
     exact, bound = product(a.values, b.values, config)
     x, options = About(exact, bound), {}
     if rng.integers(2):
