@@ -10,6 +10,9 @@ from benchmarks import epilogues, harness
 class CountingClock:
     """Each call takes a millisecond."""
 
+    def __init__(self, calls):
+        assert calls > 0
+
     def milliseconds(self, run):
         run()
         return 1.0
