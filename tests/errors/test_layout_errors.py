@@ -97,7 +97,7 @@ MISTAKES = [
     ("layout-power-of-two", "num_warps is 3", lambda: check_num_warps(BLOCK, 3)),
     ("layout-power-of-two", "vec is 6", lambda: SwizzledSharedLayout(6, 1, 1, [1, 0])),
     ("layout-power-of-two", "(6,)", lambda: LinearLayout.make({}, [("x", 6)])),
-    ("layout-tile-shape", "[64, 44]", lambda: BLOCK.to_linear([64, 44])),
+    ("layout-tile-shape", "[64, 44]", lambda: SwizzledSharedLayout(1, 1, 1, [1, 0]).to_linear([64, 44])),
     ("layout-tile-shape", "multiple of 8", lambda: linear(shape=[44])),
     ("layout-power-of-two", "48", lambda: linear(shape=[48])),
     ("layout-power-of-two", "48", lambda: PaddedSharedLayout([[32, 8]], [[1]], [], [48])),

@@ -161,7 +161,12 @@ def test_reshape(kernel):
     with mistake("layout-reshape"):
         x.reshape(16, 16)
     with mistake("layout-tile-shape"):
-        x.reshape(3, 7)
+        x.reshape(0, 7)
+    assert x.reshape(8, 2, 4, 8).shape == [8, 2, 4, 8] and kernel.tile(shape=(16, 96)).reshape(16, 12, 8).shape == [
+        16,
+        12,
+        8,
+    ]
     with mistake("language-tile-needed"):
         gl.reshape(kernel.scalar(gl.int32), 1)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
-from weft.layout import DistributedLayout, LinearLayout, SharedLayout, check_tile_shape
+from weft.layout import DistributedLayout, LinearLayout, SharedLayout
+from weft.layout.base import check_reshaped
 from weft.layout.linear import ends
 from weft.layout.tensor_memory.layouts import TensorLayout
 
@@ -244,7 +245,7 @@ class TileType:
 @cache
 def tile_type(element: Element, shape: tuple[int, ...], layout: DistributedLayout) -> TileType:
     """The interned tile type of a layout. Raises LayoutError if the layout does not fit the shape."""
-    check_tile_shape(shape)
+    check_reshaped(shape)
     return TileType(element, shape, layout.to_linear(shape) if layout.is_resolved else None, layout)
 
 

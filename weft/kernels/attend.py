@@ -14,6 +14,7 @@ from weft.kernels.attend_blocks import EDGE
 from weft.kernels.attend_narrow import Turned, check_narrow, narrow_factor, scale_arguments
 from weft.kernels.attend_options import Options, check_options, factors, sequences_of
 from weft.kernels.attend_plan import (
+    NARROW_TILES,
     ROWS,
     SHARED_BYTES,
     TILES,
@@ -24,6 +25,7 @@ from weft.kernels.attend_plan import (
     make_attention_plan,
 )
 from weft.kernels.device.attend import SEARCHES, attend, find_spans
+from weft.kernels.device.attend_narrow import TURNED
 from weft.kernels.heads import (
     DTYPES,
     NARROW,
@@ -193,7 +195,9 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
         raise no_size(size, v_size, TILES)
     config = TILES[size, v_size][parts.bounded]
     if parts.out is not None:
-        config = AttentionConfig(128, rescale_first=size > 128, turns=size == 128)
+        config = NARROW_TILES[size, v_size]
+        if parts.key_scales or parts.blocks:
+            config = replace(config, block_n=128)
     if parts.sequences:
         return config, ROWS
     if parts.blocks:
@@ -250,8 +254,11 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
         field = "block_n" if plan.tile_queries == EDGE else "consumers"
         rule = "a divisor of 128, the keys of a block of the mask" if field == "block_n" else "2 with a block mask"
         raise fail(errors.CONFIG, field=field, value=getattr(plan.config, field), rule=rule)
-    if plan.float8 and plan.block_n not in (32, 64, 128):
-        raise fail(errors.CONFIG, field="block_n", value=plan.block_n, rule="32, 64 or 128 for arrays of float8")
+    if plan.float8 and parts.key_scales and TURNED % plan.block_n:
+        rule = "32, 64 or 128 with scales of blocks of keys"
+        raise fail(errors.CONFIG, field="block_n", value=plan.block_n, rule=rule)
+    if plan.float8 and plan.block_n % 32:
+        raise fail(errors.CONFIG, field="block_n", value=plan.block_n, rule="a multiple of 32 for arrays of float8")
     if plan.shared_bytes > SHARED_BYTES:
         raise fail(errors.ROOM, config=plan.config, need=plan.shared_bytes, most=SHARED_BYTES)
     shape = (batch, count, queries, v_size)
@@ -271,7 +278,7 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     in_use = -(-keys // (sequences if parts.sequences else 1)) * (size + v_size) * query.itemsize
     band = max(1, CACHE_BYTES // in_use) * -(-members // plan.tile_heads)
     described = _of_sequences if parts.sequences else grouped
-    turned = Turned.of(value) if plan.float8 else None
+    turned = Turned.of(value, plan.columns) if plan.float8 else None
     scale, inner = factors(options, size)
     scale *= narrow_factor(options) if plan.float8 else 1.0
     call = Attention(

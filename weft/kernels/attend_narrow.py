@@ -22,22 +22,24 @@ SCALES = ("q_scale", "k_scale", "v_scale")
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """How values are turned: the shape [batch, heads, head size, keys rounded up], their number of keys, and their strides."""
+    """How values are turned: the shape [batch, heads, rows, keys rounded up], where rows behind the head size are ones, their
+    head size and number of keys, and their strides."""
 
     shape: tuple[int, int, int, int]
+    size: int
     keys: int
     strides: tuple[int, int, int]
 
     @staticmethod
-    def of(v: Heads) -> Turned:
+    def of(v: Heads, rows: int) -> Turned:
         """For values [batch, heads, keys, head size]."""
         batch, count, keys, size = v.shape
-        return Turned((batch, count, size, -(-keys // TURNED) * TURNED), keys, v.strides[:3])
+        return Turned((batch, count, rows, -(-keys // TURNED) * TURNED), size, keys, v.strides[:3])
 
     def described(self, v: Heads) -> Heads:
         """Turned values, as TMA reads them."""
-        _, count, size, length = self.shape
-        return Heads(v.name, v.dtype, self.shape, (count * size * length, size * length, length, 1), 0, v.device)
+        _, count, rows, length = self.shape
+        return Heads(v.name, v.dtype, self.shape, (count * rows * length, rows * length, length, 1), 0, v.device)
 
     def empty(self, v: Any) -> Any:
         """Memory for turned values."""
@@ -45,9 +47,11 @@ class Turned:
 
     def turn(self, v: Any, turned: Any, stream: Any) -> None:
         """Launch the kernel that turns them."""
-        batch, count, size, length = self.shape
+        batch, count, rows, length = self.shape
         grid = (length // TURNED, batch * count)
-        turn_values[grid](v, turned, self.keys, count, length, *self.strides, size, num_warps=4, stream=stream)
+        turn_values[grid](
+            v, turned, self.keys, count, length, *self.strides, self.size, rows - self.size, num_warps=4, stream=stream
+        )
 
 
 def check_narrow(options: Options, q: Heads, k: Heads) -> None:

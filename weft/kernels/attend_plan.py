@@ -18,6 +18,8 @@ ROWS = 64
 SHARED_BYTES = 232448
 """Shared memory of a program on Hopper (CUDA C++ Programming Guide, compute capability 9.0: 227 KiB)."""
 BARRIER_BYTES = 1024
+ONES = 8
+"""Columns of ones beside values: an MMA has a multiple of 8."""
 REGISTERS = {1: (24,), 2: (240, 24), 3: (160, 160, 32)}
 """Registers of a thread of the second and third consumer and of the producer, by the number of consumers. The first consumer
 has as many as the others: four warpgroups have 512 together."""
@@ -67,6 +69,15 @@ TILES: dict[tuple[int, int], tuple[AttentionConfig, AttentionConfig]] = {
 fastest of several on an H200 (`benchmarks/attention.py`); at 256, 80 keys are 1 % faster, but spill. The others follow them.
 Tiles begun ahead are faster at 64, with a causal mask by 3 %, and not at 96 and 128.
 Registers bound the tiles at head size 64 and 96, where a third consumer leaves 160 to a thread; shared memory does above."""
+
+NARROW_TILES: dict[tuple[int, int], AttentionConfig] = {
+    (64, 64): AttentionConfig(192, turns=True, ahead=True),
+    (96, 96): AttentionConfig(192, turns=True, ahead=True),
+    (128, 128): AttentionConfig(192, turns=True, ahead=True),
+    (192, 128): AttentionConfig(192, turns=True, ahead=True),
+    (256, 256): AttentionConfig(128, rescale_first=True),
+}
+"""Those of float8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,9 +327,21 @@ class AttentionPlan(TilePlan):
         return ROWS, self.size
 
     @property
+    def ones(self) -> bool:
+        """True if values of float8 have further columns of ones, so that the second product has the sums of weights too: where
+        an MMA has room for them, and only results are divided by the sums, whose weights are rounded."""
+        exact = self.parts.lse or self.parts.sinks
+        return self.float8 and not exact and self.v_size + ONES <= 256
+
+    @property
+    def columns(self) -> int:
+        """Columns of the second product."""
+        return self.v_size + ONES if self.ones else self.v_size
+
+    @property
     def v_block(self) -> tuple[int, int]:
         """A block of values."""
-        return (self.v_size, self.block_n) if self.float8 else (self.block_n, self.v_size)
+        return (self.columns, self.block_n) if self.float8 else (self.block_n, self.v_size)
 
     @property
     def o_block(self) -> tuple[int, int]:
@@ -348,7 +371,7 @@ class AttentionPlan(TilePlan):
     def _bytes(self, q_stages: int) -> int:
         rows, columns = self.q_room
         queries = q_stages * self.consumers * rows * columns * self.q_dtype.itemsize
-        blocks = self.block_n * (self.k_stages * self.size + self.stages * self.v_size) * self.dtype.itemsize
+        blocks = self.block_n * (self.k_stages * self.size + self.stages * self.columns) * self.dtype.itemsize
         return queries + blocks + BARRIER_BYTES
 
     # Registers
@@ -361,7 +384,7 @@ class AttentionPlan(TilePlan):
     @property
     def o_registers(self) -> Any:
         """The layout of results."""
-        return self.sums_of(self.v_size)
+        return self.sums_of(self.columns)
 
 
 @lru_cache(maxsize=1024)

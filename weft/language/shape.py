@@ -19,6 +19,7 @@ from weft.language.promote import common_dtype, to_tensor, unify
 from weft.language.runtime_value import name_of
 from weft.language.tensor import apply, apply_many, tensor
 from weft.layout import SliceLayout, check_tile_shape
+from weft.layout.base import check_reshaped
 from weft.ops import tile
 
 
@@ -66,7 +67,7 @@ def reshape(x: tensor, *shape: int | Sequence[int]) -> tensor:
     sizes = _sizes("reshape", shape)
     if not sizes and x.numel == 1:
         return item(x)
-    check_tile_shape(sizes)
+    check_reshaped(sizes)
     if math.prod(sizes) != x.numel:
         raise fail(layout_errors.RESHAPE, src=x.shape, src_numel=x.numel, dst=list(sizes), dst_numel=math.prod(sizes))
     return x if sizes == x.tile.shape else apply(tile.reshape, x, shape=sizes)

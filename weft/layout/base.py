@@ -101,6 +101,10 @@ class TileLayout:
         object.__setattr__(self, "_key", key)
         object.__setattr__(self, "_hash", hash((type(self).__name__, key)))
 
+    def check_sizes(self, shape: Sequence[int]) -> None:
+        """Raise LayoutError (layout-tile-shape, layout-tile-elements) where no tile has this shape."""
+        check_tile_shape(shape)
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -171,7 +175,7 @@ def check_shape_for(layout: TileLayout, shape: tuple[int, ...]) -> None:
     """The shape is that of a tile, of the layout's rank."""
     if len(shape) != layout.rank:
         raise fail(errors.RANK, layout=layout, rank=layout.rank, shape=list(shape), got=len(shape))
-    check_tile_shape(shape)
+    layout.check_sizes(shape)
 
 
 def check_places(layout: TileLayout, shape: tuple[int, ...], blocks: int, places: int) -> None:
@@ -316,11 +320,20 @@ def is_tile_part(start: int, length: int) -> bool:
 
 def check_tile_shape(shape: Sequence[int]) -> None:
     """Every size of a tile is a power of two or a multiple of 8, and a tile has at most TILE_ELEMENTS elements."""
+    _check_sizes(shape, is_tile_size)
+
+
+def check_reshaped(shape: Sequence[int]) -> None:
+    """The same of a tile that may be another one reshaped, whose sizes are any positive ones: 192 columns are 12 of 16, say."""
+    _check_sizes(shape, lambda size: size > 0)
+
+
+def _check_sizes(shape: Sequence[int], is_size: Callable[[int], bool]) -> None:
     sizes = ints(shape, "the shape of a tile")
     if min(sizes, default=1) > 0 and prod(sizes) > TILE_ELEMENTS:
         raise fail(errors.TILE_ELEMENTS, shape=shortened(list(sizes)), limit=TILE_ELEMENTS)
     for value in sizes:
-        if not is_tile_size(value):
+        if not is_size(value):
             rounded = [1 << max(size - 1, 0).bit_length() for size in sizes]
             raise fail(errors.TILE_SHAPE, shape=list(sizes), found=value, least=LEAST_PIECE, rounded=rounded)
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.attend_plan import AttentionPlan
+from weft.kernels.attend_plan import ONES, AttentionPlan
 from weft.kernels.device.attend_narrow import exponents, faded, highest, in_order, weights_of
 from weft.kernels.device.attend_parts import FIELDS, Problem, Tile, by_axes, published, rows_by_lane
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
@@ -232,7 +232,11 @@ def load_queries(buffers, q, index, tile, problem):
 @gl.aggregate
 class Softmax:
     """The running softmax of a consumer's rows: `top` their maxima, `total` the sums of weights, first those of each lane, and
-    `old` the factor of the results so far."""
+    `old` the factor of the results so far.
+
+    Where values have columns of ones, `total` has these columns, and misses the weights of the last block. Their products are
+    sums of one block each, which are added in float32: in an accumulator of 8-bit products, which has 13 bits, the sum of all
+    would lose most of what is added to it."""
 
     top: gl.tensor
     total: gl.tensor
@@ -241,12 +245,40 @@ class Softmax:
 
     @jit
     def scaled(self, o):
-        """Results scaled to the maxima."""
-        return o * gl.convert_layout(self.old, gl.SliceLayout(1, self.plan.o_registers))[:, None]
+        """Results scaled to the maxima, and columns of ones set to zero."""
+        plan: gl.constexpr = self.plan
+        old = gl.convert_layout(self.old, gl.SliceLayout(1, plan.o_registers))[:, None]
+        if plan.ones:
+            column = gl.arange(0, plan.columns, gl.SliceLayout(0, plan.o_registers))
+            # Not 0.0: for accumulators that begin as constants ptxas takes other registers, and waits for each MMA.
+            old = gl.where((column < plan.v_size)[None, :], old, old * 0.0)
+        return o * old
+
+    @jit
+    def with_results(self, o):
+        """With the sums of weights that are results."""
+        if not self.plan.ones:
+            return self
+        total = self.total + gl.convert_layout(ones_of(o, self.plan), self.total.layout)
+        return gl.aggregate_replace(self, total=total)
+
+    @jit
+    def advanced(self, top, weights, old, o):
+        """Of a further block, behind the wait for the results before."""
+        plan: gl.constexpr = self.plan
+        if plan.ones:
+            total = self.with_results(o).total
+            total = total * gl.convert_layout(old, gl.SliceLayout(1, total.layout))[:, None]
+        else:
+            total = self.total * of_lanes(old, plan) + sums(weights, plan)
+        return Softmax(top, total, old, plan)
 
     @jit
     def of_rows(self):
         """With the sums of rows, at the end of a tile."""
+        if self.plan.ones:
+            total = gl.max(self.total, axis=1)
+            return gl.aggregate_replace(self, total=gl.convert_layout(total, gl.SliceLayout(1, self.plan.s_registers)))
         total = gl.convert_layout(gl.sum(self.total, axis=1), gl.SliceLayout(1, self.plan.s_registers))
         return gl.aggregate_replace(self, total=total)
 
@@ -257,6 +289,12 @@ class Softmax:
             # In order before they are rounded: then 4 that are packed in a register are rounded together.
             return gl.convert_layout(in_order(weights), self.plan.p_registers).to(self.plan.dtype)
         return gl.convert_layout(weights.to(self.plan.dtype), self.plan.p_registers)
+
+
+@jit
+def ones_of(o, plan: gl.constexpr):
+    """The columns of ones of results, [rows, 8]."""
+    return o[:, plan.v_size :]
 
 
 @jit
@@ -301,7 +339,11 @@ def begin(buffers, which: gl.constexpr, s, n, key, problem, tile, scoring):
         here = factor * scoring.of_keys(problem, tile, key)
     top = highest(LOWEST, s, here, plan)
     weights = weights_of(s, top, here, plan)
-    softmax = Softmax(top, sums(weights, plan), gl.full_like(top, 1.0), plan)
+    if plan.ones:
+        total = gl.zeros([plan.rows, ONES], gl.float32, plan.sums_of(ONES))
+    else:
+        total = sums(weights, plan)
+    softmax = Softmax(top, total, gl.full_like(top, 1.0), plan)
     return softmax.as_operand(weights), softmax, factor
 
 
@@ -331,9 +373,9 @@ def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, proble
         o = warpgroup_mma_wait(0, o)
     weights = weights_of(s, top, factor, plan)
     old = faded(softmax.top, top, factor, plan)
-    softmax = Softmax(top, softmax.total * of_lanes(old, plan) + sums(weights, plan), old, plan)
     if plan.config.late:
         o = warpgroup_mma_wait(0, o)
+    softmax = softmax.advanced(top, weights, old, o)
     mbarrier.arrive(buffers.v_free.index((n - 1) % plan.stages), count=1)
     if not plan.config.rescale_first:
         o = softmax.scaled(o)
@@ -355,7 +397,7 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
         # Number `n` of the program is block number `back - n` of the keys.
         back = tile.end - 1 + n
         behind = back - tile.first + 1
-        o = gl.zeros([plan.rows, plan.v_size], gl.float32, plan.o_registers)
+        o = gl.zeros([plan.rows, plan.columns], gl.float32, plan.o_registers)
         if not plan.ahead:
             s = first_scores(buffers, which, q, n)
         p, softmax, factor = begin(buffers, which, s, n, (tile.end - 1) * plan.block_n, problem, tile, scoring)
@@ -370,7 +412,8 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
             n += 1
         if plan.config.rescale_first:
             o = softmax.scaled(o)
-        softmax = softmax.of_rows()
+        if not plan.ones:
+            softmax = softmax.of_rows()
         if plan.ahead:
             tile = await_tile(buffers, index + 1)
             buffers.my_turn(which, n)
@@ -407,6 +450,8 @@ def finish(which: gl.constexpr, buffers, out, lse, problem, scoring, index, o, s
     plan: gl.constexpr = buffers.plan
     tile = published(buffers.tiles.index(index % plan.q_stages))
     member, query = tile.member + which * plan.heads_step, tile.query + which * plan.queries_step
+    if plan.ones:
+        softmax = softmax.with_results(o).of_rows()
     top, total, weight = exponents(softmax.top, factor, plan), softmax.total, 1.0
     if plan.parts.sinks:
         top, total, weight = scoring.with_sinks(top, total, problem, tile, which)
@@ -416,7 +461,7 @@ def finish(which: gl.constexpr, buffers, out, lse, problem, scoring, index, o, s
     o = Softmax(top, total, gl.where(nothing, 0.0, weight / total), plan).scaled(o)
     # The consumer's queries are not needed any more.
     memory = buffers.results(index, which)
-    memory.store(o.to(plan.out_dtype))
+    memory.store((o[:, : plan.v_size] if plan.ones else o).to(plan.out_dtype))
     fence_async_shared()
     tma.async_store(out, place(tile, member, query, problem, plan), memory.reshape(plan.o_box))
     if plan.parts.lse:

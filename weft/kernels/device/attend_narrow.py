@@ -29,9 +29,10 @@ def in_order(weights):
 @jit(do_not_specialize=["keys", "heads", "length"])
 def turn_values(
     v: gl.tensor, turned: gl.tensor, keys: int, heads: int, length: int, by_batch: int, by_head: int, by_key: int,
-    size: gl.constexpr,
+    size: gl.constexpr, ones: gl.constexpr,
 ) -> None:  # fmt: skip
-    """`turned` [batch, heads, size, length] from `v` [batch, heads, keys, size], with zeros behind the last key."""
+    """`turned` [batch, heads, size + ones, length] from `v` [batch, heads, keys, size], with zeros behind the last key, and the
+    number one in the rows behind `size`."""
     straight: gl.constexpr = gl.BlockedLayout([1, 16], [16, 2], [gl.num_warps(), 1], [1, 0])
     along: gl.constexpr = gl.BlockedLayout([1, 16], [4, 8], [gl.num_warps(), 1], [1, 0])
     first, both = gl.program_id(0) * TURNED, gl.program_id(1)
@@ -45,8 +46,12 @@ def turn_values(
     across = gl.convert_layout(gl.permute(found, [1, 0]), along)
     row = gl.arange(0, size, gl.SliceLayout(1, along))
     behind = first + gl.arange(0, TURNED, gl.SliceLayout(0, along))
-    start = (gl.cast(both, gl.int64) * size + row)[:, None] * length
-    gl.store(turned + start + behind[None, :], across)
+    start = gl.cast(both, gl.int64) * (size + ones)
+    gl.store(turned + (start + row)[:, None] * length + behind[None, :], across)
+    if ones:
+        row = gl.arange(0, ones, gl.SliceLayout(1, along))
+        one = gl.full([ones, TURNED], 1.0, turned.dtype.element_ty, along)
+        gl.store(turned + (start + size + row)[:, None] * length + behind[None, :], one)
 
 
 # Scores of a row are multiplied by a factor of the row. Row maxima are kept as exponents of 2, since the factors of blocks of

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from weft.errors import fail
 from weft.errors import layout as errors
-from weft.layout.base import TileLayout, check_order, check_tile_shape, tile_dims, whole_shape
+from weft.layout.base import TileLayout, check_order, check_reshaped, check_tile_shape, tile_dims, whole_shape
 from weft.layout.distributed.layouts import (
     AutoLayout,
     BlockedLayout,
@@ -78,7 +78,7 @@ def expand_dims(layout: DistributedLayout, shape: Sequence[int], axis: int) -> D
 @_memoised
 def reshape(layout: DistributedLayout, src_shape: Sequence[int], dst_shape: Sequence[int]) -> DistributedLayout:
     """The same elements in row-major order, in another shape."""
-    check_tile_shape(dst_shape)
+    check_reshaped(dst_shape)
     numels = prod(src_shape), prod(dst_shape)
     if numels[0] != numels[1]:
         src, dst = list(src_shape), list(dst_shape)
@@ -206,7 +206,7 @@ def grain(layout: DistributedLayout, shape: Sequence[int], dim: int) -> int:
 @_memoised
 def broadcast(layout: DistributedLayout, src_shape: Sequence[int], dst_shape: Sequence[int]) -> DistributedLayout:
     """The tile repeated along dimensions of size 1. A layout made for one shape repeats in registers, last dimension first."""
-    check_tile_shape(dst_shape)
+    check_reshaped(dst_shape)
     if len(src_shape) != len(dst_shape):
         raise fail(errors.RANK, layout=layout, rank=len(src_shape), shape=list(dst_shape), got=len(dst_shape))
     for d, (have, want) in enumerate(zip(src_shape, dst_shape, strict=True)):

@@ -25,6 +25,7 @@ from weft.layout.base import (
     check_order,
     check_powers_of_two,
     check_ranks,
+    check_reshaped,
     check_tile_shape,
     cover,
     ints,
@@ -67,6 +68,10 @@ class DistributedLayout(TileLayout):
     def cga(self) -> Cga:
         """One vector per block bit, in block tiles; () for a single block."""
         return ()
+
+    def check_sizes(self, shape: Sequence[int]) -> None:
+        """Raise LayoutError (layout-tile-shape, layout-tile-elements) where no tile, reshaped or not, has this shape."""
+        check_reshaped(shape)
 
     def accepts(self, shape: Sequence[int]) -> bool:
         """Whether a tile of this shape has the layout's rank and, where the layout has a shape of its own, that shape."""
