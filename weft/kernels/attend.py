@@ -195,9 +195,9 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
         raise no_size(size, v_size, TILES)
     config = TILES[size, v_size][parts.bounded]
     if parts.out is not None:
-        config = NARROW_TILES[size, v_size]
-        if parts.key_scales or parts.blocks:
-            config = replace(config, block_n=128)
+        config = NARROW_TILES[size, v_size][parts.bounded]
+        if parts.key_scales or parts.blocks or parts.exact:
+            config = replace(config, block_n=min(config.block_n, 128))
     if parts.sequences:
         return config, ROWS
     if parts.blocks:
