@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.kernels.config import BARRIER_BYTES, PIECE_BYTES, PROGRAM_BYTES, PROGRAMS_BYTES, MatmulConfig
 from weft.kernels.machines import HOPPER, Machine, programs_at_a_time
+from weft.kernels.operands import LINE
 from weft.runtime.arguments import HOST
 
 OUTSIDE = 2
@@ -242,14 +243,20 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
         rates.cache, resident * (traits.stages - 1) * flying * traits.block_k * size / rates.latency
     )
     loads: Number = (rows_a + rows_b) * size / rate
+    # L2 takes longer for rows that do not begin at its lines. Packed operands do.
+    by_start = (rates.lines, rates.sectors, rates.unaligned)
+    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (0, 0)
+    rate_b: Number = by_start[slow_b]
+    if seen.b_rows:
+        # So it does for parts of rows that begin between two lines, as those of tiles of 144 columns do.
+        between = traits.block_n * size % LINE != 0
+        rate_b = np.minimum(rate_b, _where(between, rates.sectors, rates.lines))
+    by_tma = np.maximum(loads, (rows_a / by_start[slow_a] + rows_b / rate_b) * size)
     if seen.described:
-        # L2 takes longer for rows that do not begin at its lines.
-        by_start = (rates.lines, rates.sectors, rates.unaligned)
-        whole: Number = rows_a / by_start[seen.slow_a] + rows_b / by_start[seen.slow_b]
-        loads = np.maximum(loads, whole * size)
-    if not seen.described:
+        loads = by_tma
+    else:
         copied = (traits.block_m + traits.columns_held) * rates.copied * size / seen.unit
-        loads = _where(traits.packed, loads, np.maximum(loads, copied))
+        loads = _where(traits.packed, by_tma, np.maximum(loads, copied))
     area = traits.block_m * traits.block_n
     finished = area * seen.finish / LANES
     own = traits.block_m * traits.columns_shared

@@ -21,6 +21,15 @@ LEAST: gl.constexpr = gl.constexpr(-3.4028234663852886e38)
 
 
 @jit
+def afresh(x):
+    """Elements of 16 bits as they were loaded. Otherwise the compiler would keep what they have been widened to, in twice the
+    registers, from one use to the next."""
+    if x.dtype == gl.float32:
+        return x
+    return gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], x.dtype, True, 2)
+
+
+@jit
 def powers(x):
     """The largest elements of the lines, and e to the power of the differences from them, with their sums."""
     peak = gl.maximum(gl.max(x, axis=1), LEAST)
@@ -105,7 +114,7 @@ def softmax_rows(
         top, whole = combined(rows, peaks, totals)
         turn = turn + 1
         if LOG:
-            y = (x.to(gl.float32) - top[:, None]) - (gl.log2(whole) * LN2)[:, None]
+            y = (afresh(x).to(gl.float32) - top[:, None]) - (gl.log2(whole) * LN2)[:, None]
         else:
             y = rows.together(e * each(share(rows, peak, top, whole) * unit)[:, :, :, :, None])
         rows.store(dst, row, dst_stride, y)
