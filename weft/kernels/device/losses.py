@@ -237,27 +237,28 @@ def class_of(rows, label, logits, row, stride, ignored):
 def cross_entropy_clusters(
     logits: gl.tensor, labels: gl.tensor, losses: gl.tensor, sums: gl.tensor, grad: gl.tensor | None,
     factors: gl.tensor | float, count: int, cols: int, stride: int, grad_stride: int, smoothing: float, z: float, ignored: int,
-    SMOOTH: gl.constexpr, SCALED: gl.constexpr, STEEP: gl.constexpr, plan: gl.constexpr[RowPlan],
+    SMOOTH: gl.constexpr, SCALED: gl.constexpr, STEEP: gl.constexpr, counter: gl.tensor | None,
+    plan: gl.constexpr[RowPlan],
 ) -> None:  # fmt: skip
     """As `cross_entropy_rows`, for rows that a cluster holds; STEEP: `z` is not 0.
 
     What concerns the class is done by the one thread that holds its logit. It stores the class's own gradient after those of
     the columns that it has, so that no thread waits for another."""
-    rows = Rows.make(count, cols, plan)
+    rows = Rows.make(count, cols, plan, counter)
     xs = rows.stream(logits, stride)
     rows.begin((xs,))
     rows.ready()
-    turn, slot = 0, 0
-    first, step = rows.first(), rows.step()
-    found = class_of(rows, label_at(rows, labels, first), logits, first, stride, ignored)
-    label = label_at(rows, labels, first + step)
-    for row in range(first, count, step):
+    turn, slot, row = 0, 0, rows.first()
+    following = row + rows.step()
+    found = class_of(rows, label_at(rows, labels, row), logits, row, stride, ignored)
+    label = label_at(rows, labels, following)
+    while row < count:
+        ticket = rows.draw()
         rows.arrived()
         x = rows.take(xs, slot, row)
-        slot = rows.refill((xs,), slot, row)
-        # What the next rows need is on its way while these are computed: the label, then the logit that it names.
-        coming = class_of(rows, label, logits, row + step, stride, ignored)
-        label = label_at(rows, labels, row + 2 * step)
+        slot = rows.refill((xs,), slot, row, following)
+        # What the next row needs is on its way while this one is computed: first its label, then the logit that it names.
+        coming = class_of(rows, label, logits, following, stride, ignored)
         factor = gl.to_tensor(1.0)
         if grad is not None:
             factor = gl.load(factors + row) if SCALED else factors
@@ -265,11 +266,12 @@ def cross_entropy_clusters(
         peak, e, unit, sums_of_parts = part_powers(rows, x)
         if SMOOTH:
             level = rows.part_sums(rows.parts(finite(x)))
-            peaks, totals, levels, _ = rows.exchanged(turn, (peak, sums_of_parts, level, level))
-            mean = gl.sum(gl.sum(levels, axis=0), axis=0) / cols.to(gl.float32)
+            exchanged = rows.exchanged(turn, (peak, sums_of_parts, level, *ticket))
+            mean = gl.sum(gl.sum(exchanged[2], axis=0), axis=0) / cols.to(gl.float32)
         else:
-            peaks, totals = rows.exchanged(turn, (peak, sums_of_parts))
-        top, total = of_cluster(peaks, totals)
+            exchanged = rows.exchanged(turn, (peak, sums_of_parts, *ticket))
+        top, total = of_cluster(exchanged[0], exchanged[1])
+        behind = rows.after(following, exchanged[3:4] if SMOOTH else exchanged[2:3])
         turn = turn + 1
         steep = factor
         if STEEP:
@@ -291,7 +293,8 @@ def cross_entropy_clusters(
                 own -= factor * smoothing / cols.to(gl.float32)
                 if found.inside & found.counts:
                     store_one(grad + row.to(gl.int64) * grad_stride + found.column, own.to(grad.dtype.element_ty))
-        found = coming
+        label = label_at(rows, labels, behind)
+        found, row, following = coming, following, behind
 
 
 @jit

@@ -14,15 +14,16 @@ from weft.kernels.rows.plan import RowPlan
 
 
 @jit
-def moments(rows, x, row, turn, CENTRED: gl.constexpr):
-    """Mean (0 if not CENTRED) and mean square distance from it, [lines] each.
+def moments(rows, x, ticket, turn, CENTRED: gl.constexpr):
+    """Mean (0 if not CENTRED) and mean square distance from it, [lines] each, and what was exchanged of a ticket.
 
     Deviations are from the mean of what a warp holds, so that large means cost no accuracy; the warps' results are combined as
     by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979)."""
     plan: gl.constexpr = rows.plan
     if not CENTRED:
-        square = rows.sum(x * x, turn) / rows.cols.to(gl.float32)
-        return gl.zeros_like(square), square
+        found = rows.exchanged(turn, (rows.part_sums(rows.parts(x * x)), *ticket))
+        square = rows.total(found[0]) / rows.cols.to(gl.float32)
+        return gl.zeros_like(square), square, found[1:2]
     cols = rows.cols.to(gl.float32)
     x = rows.parts(x)
     own = rows.part_sums(x)
@@ -30,17 +31,19 @@ def moments(rows, x, row, turn, CENTRED: gl.constexpr):
     away = x - each(own)
     if not plan.whole:
         away = rows.parts(gl.where(rows.column < rows.cols, rows.together(away), 0.0))
-    means, squares = rows.exchanged(turn, (own, rows.part_sums(away * away)))
+    found = rows.exchanged(turn, (own, rows.part_sums(away * away), *ticket))
+    means, squares = found[0], found[1]
     sizes = rows.part_sizes(means)
     mean = rows.total(means * sizes) / cols
     off = means - rows.for_warps(mean, means)
-    return mean, rows.total(squares + sizes * (off * off)) / cols
+    return mean, rows.total(squares + sizes * (off * off)) / cols, found[2:3]
 
 
 @jit(do_not_specialize=["count", "cols", "x_stride", "residual_stride", "out_stride", "total_stride"])
 def normalise(
     x: gl.tensor, residual: gl.tensor | None, weight: gl.tensor | None, bias: gl.tensor | None, out: gl.tensor,
-    total: gl.tensor | None, scales: gl.tensor | None, means: gl.tensor | None, rstds: gl.tensor | None, count: int,
+    total: gl.tensor | None, scales: gl.tensor | None, means: gl.tensor | None, rstds: gl.tensor | None,
+    counter: gl.tensor | None, count: int,
     cols: int, x_stride: int, residual_stride: int, out_stride: int, total_stride: int, eps: float,
     CENTRED: gl.constexpr, LARGEST: gl.constexpr, plan: gl.constexpr[RowPlan],
 ) -> None:  # fmt: skip
@@ -48,23 +51,25 @@ def normalise(
 
     With `scales`, a row of `out` is divided by its scale, which makes its largest magnitude LARGEST. `means` and `rstds`
     receive what the backward pass needs."""
-    rows = Rows.make(count, cols, plan)
+    rows = Rows.make(count, cols, plan, counter)
     xs = rows.stream(x, x_stride)
     streams = (xs, rows.stream(residual, residual_stride)) if residual is not None else (xs,)
     rows.begin(streams)
     rows.ready()
-    turn, slot = 0, 0
-    for row in range(rows.first(), count, rows.step()):
+    turn, slot, row = 0, 0, rows.first()
+    following = row + rows.step()
+    while row < count:
+        ticket = rows.draw()
         rows.arrived()
         h = rows.take(xs, slot, row).to(gl.float32)
         if residual is not None:
             h += rows.take(streams[1], slot, row).to(gl.float32)
-        slot = rows.refill(streams, slot, row)
+        slot = rows.refill(streams, slot, row, following)
         if total is not None:
             # What is normalised is what a reader of `total` sees.
             rows.store(total, row, total_stride, h)
             h = h.to(total.dtype.element_ty).to(gl.float32)
-        mean, square = moments(rows, h, row, turn, CENTRED)
+        mean, square, tickets = moments(rows, h, ticket, turn, CENTRED)
         turn += 1
         rstd = gl.rsqrt(square + eps)
         if means is not None:
@@ -89,6 +94,7 @@ def normalise(
             rows.store_numbers(scales, row, peak / LARGEST)
             y = scaled(y, gl.where(peak > 0, LARGEST / peak, 0.0), out.dtype.element_ty)
         rows.store(out, row, out_stride, y)
+        row, following = following, rows.after(following, tickets)
 
 
 @jit

@@ -36,12 +36,13 @@ class Rows:
     cols: gl.tensor
     sent: gl.shared_memory_descriptor | None
     bars: gl.shared_memory_descriptor | None
+    counter: gl.tensor | None
     plan: gl.constexpr
 
     @staticmethod
     @jit
-    def make(count, cols, plan: gl.constexpr):
-        """`count` rows of `cols` columns. `ready` has to be called before blocks exchange numbers."""
+    def make(count, cols, plan: gl.constexpr, counter=None):
+        """`count` rows of `cols` columns. `ready` has to be called before blocks exchange numbers. `counter` is for tickets."""
         line = gl.arange(0, plan.lines, gl.SliceLayout(1, plan.layout))[:, None]
         column = gl.arange(0, plan.part, gl.SliceLayout(0, plan.layout))[None, :]
         sent, bars = None, None
@@ -55,7 +56,7 @@ class Rows:
             mbarrier.init(bars.index(0), count=1)
             mbarrier.init(bars.index(1), count=1)
             cluster.arrive()
-        return Rows(line, column, count, gl.multiple_of(cols, plan.vec), sent, bars, plan)
+        return Rows(line, column, count, gl.multiple_of(cols, plan.vec), sent, bars, counter, plan)
 
     @jit
     def ready(self):
@@ -72,6 +73,35 @@ class Rows:
     def step(self):
         """Distance from rows of the program to its next ones."""
         return gl.num_programs(0) * self.own()
+
+    # Which rows a program has. Multiprocessors copy at different rates, so programs that stay draw a ticket for the row after
+    # the next one whenever they begin one: one warp draws, and the others get the number with those that all warps exchange.
+
+    @jit
+    def draw(self):
+        """A ticket, [lines, across]: a number for the first warp, and 0 for the others. Nothing without tickets."""
+        plan: gl.constexpr = self.plan
+        if not plan.tickets:
+            return ()
+        spread: gl.constexpr = self.parts(gl.zeros([plan.lines, plan.part], gl.float32, plan.layout)).type.layout
+        layout: gl.constexpr = gl.SliceLayout(2, gl.SliceLayout(1, spread))
+        warp = gl.arange(0, plan.across, gl.SliceLayout(0, layout))[None, :]
+        line = gl.arange(0, plan.lines, gl.SliceLayout(1, layout))[:, None]
+        first = (warp == 0) & (line == 0)
+        place = self.counter + warp * 0 + line * 0
+        ticket = gl.atomic_add(place, 1, mask=first, sem="relaxed")
+        # As many are drawn as programs take rows: whoever draws the last one sets the counter back for the next launch.
+        last = first & (ticket == gl.cdiv(self.count, self.own()) - 1)
+        gl.atomic_xchg(place, 0, mask=last, sem="relaxed")
+        return (gl.where(first, ticket.to(gl.float32), 0.0),)
+
+    @jit
+    def after(self, following, tickets):
+        """The row after the next one, `following`, by what was exchanged of a `draw`."""
+        if not self.plan.tickets:
+            return following + self.step()
+        number = gl.sum(gl.sum(tickets[0], axis=0), axis=0).to(gl.int32)
+        return gl.uniform(number + 2 * gl.num_programs(0)) * self.own()
 
     @jit
     def own(self):
@@ -231,11 +261,12 @@ class Rows:
             async_copy.wait_group(self.plan.ahead - 1)
 
     @jit
-    def refill(self, streams, slot, row):
-        """Start to copy rows into a slot whose rows, which begin at `row`, have been taken. Returns the next slot."""
+    def refill(self, streams, slot, row, following=None):
+        """Start to copy rows into a slot whose rows, which begin at `row`, have been taken. Returns the next slot. With tickets
+        `following` is the next row of the program."""
         if not self.plan.ahead:
             return slot
-        self.fetch(streams, slot, row + self.plan.ahead * self.step())
+        self.fetch(streams, slot, following if self.plan.tickets else row + self.plan.ahead * self.step())
         if self.plan.ahead == 1:
             return slot
         return gl.where(slot + 1 == self.plan.ahead, 0, slot + 1)

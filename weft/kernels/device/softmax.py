@@ -96,21 +96,24 @@ def share(rows, peak, top, whole):
 
 @jit(fast_math=["exp2"], do_not_specialize=["count", "cols", "src_stride", "dst_stride"])
 def softmax_rows(
-    src: gl.tensor, dst: gl.tensor, count: int, cols: int, src_stride: int, dst_stride: int, LOG: gl.constexpr,
-    plan: gl.constexpr[RowPlan],
+    src: gl.tensor, dst: gl.tensor, counter: gl.tensor | None, count: int, cols: int, src_stride: int, dst_stride: int,
+    LOG: gl.constexpr, plan: gl.constexpr[RowPlan],
 ) -> None:  # fmt: skip
     """`dst` = softmax of the rows of `src`, or its logarithm."""
-    rows = Rows.make(count, cols, plan)
+    rows = Rows.make(count, cols, plan, counter)
     xs = rows.stream(src, src_stride)
     rows.begin((xs,))
     rows.ready()
-    turn, slot = 0, 0
-    for row in range(rows.first(), count, rows.step()):
+    turn, slot, row = 0, 0, rows.first()
+    following = row + rows.step()
+    while row < count:
+        ticket = rows.draw()
         rows.arrived()
         x = rows.take(xs, slot, row)
-        slot = rows.refill((xs,), slot, row)
+        slot = rows.refill((xs,), slot, row, following)
         peak, e, unit, total = part_powers(rows, x)
-        peaks, totals = rows.exchanged(turn, (peak, total))
+        found = rows.exchanged(turn, (peak, total, *ticket))
+        peaks, totals = found[0], found[1]
         top, whole = combined(rows, peaks, totals)
         turn = turn + 1
         if LOG:
@@ -118,6 +121,7 @@ def softmax_rows(
         else:
             y = rows.together(e * each(share(rows, peak, top, whole) * unit)[:, :, :, :, None])
         rows.store(dst, row, dst_stride, y)
+        row, following = following, rows.after(following, found[2:3])
 
 
 @jit(fast_math=["exp2"], do_not_specialize=["count", "cols", "grad_stride", "y_stride", "dst_stride"])

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from weft import language as gl
 from weft.kernels.device.rows import add_programs
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import used_on
-from weft.kernels.rows.calls import launched
+from weft.kernels.rows.calls import launched, zeros_kept
 from weft.kernels.rows.plan import RowConfig, RowPlan, power_of_two
 from weft.runtime.arguments import HOST
 
 ADDED = 256, 32
 """Programs and columns that a program of `add_programs` adds up at a time."""
+MOST_TICKETS = 1 << 24
+"""Tickets that float32 numbers can be."""
 _resident: dict[Any, int] = {}
 
 
 def groups_of(plan: RowPlan, rows: int) -> int:
     """How many times a program takes rows, over all programs."""
     return rows if plan.blocks > 1 else -(-rows // plan.lines)
+
+
+def drawing(plan: RowPlan, rows: int, numbers: int) -> RowPlan:
+    """The plan by which programs draw tickets for their rows, where they copy one ahead and warps exchange numbers: a ticket is
+    one more than the `numbers` that they exchange."""
+    if plan.ahead != 1 or plan.blocks * plan.across == 1 or groups_of(plan, rows) > MOST_TICKETS:
+        return plan
+    return replace(plan, tickets=True, numbers=power_of_two(numbers + 1))
+
+
+def counter_of(plan: RowPlan, like: Any, stream: Any) -> Any:
+    """The counter of tickets of a launch, if it needs one."""
+    return zeros_kept(like, 1, stream) if plan.tickets else None
 
 
 def persistent(
@@ -34,8 +50,10 @@ def persistent(
     found = _resident.get(key)
     if found is None:
         found = _resident[key] = _count(kernel, given, options, device)
-    # As few as take equally many turns: a last turn of few of them would leave the others idle.
     groups = groups_of(plan, rows)
+    if plan.tickets:
+        return min(found, groups)
+    # As few as take equally many turns: a last turn of few of them would leave the others idle.
     return -(-groups // max(-(-groups // found), 1))
 
 

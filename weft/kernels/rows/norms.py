@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from weft.kernels.device.norms import normalise, normalise_backward
 from weft.kernels.memory import fill_zero, used_on
 from weft.kernels.rows.calls import empty_like, launched, prepared
-from weft.kernels.rows.launch import added, groups_of, persistent
+from weft.kernels.rows.launch import added, counter_of, drawing, groups_of, persistent
 from weft.kernels.rows.operands import (
     FLOATS,
     LARGEST,
@@ -24,11 +24,13 @@ from weft.kernels.rows.operands import (
 )
 from weft.kernels.rows.plan import (
     BACKWARD_REGISTERS,
+    LARGE_WARPS,
     SUMS_PART,
     SUMS_REGISTERS,
     SUMS_WARPS,
     USUAL_PART,
     RowConfig,
+    chosen_moments,
     chosen_rows,
     plan_of,
 )
@@ -134,15 +136,21 @@ def _forward(
         for wanted in (dtype in LARGEST, statistics and op == "layer_norm", statistics)
     )
     if source.rows and source.cols:
-        config = config or chosen_rows(source.cols)
+        config = config or (chosen_moments if op == "layer_norm" else chosen_rows)(source.cols)
         check_columns(op, source, config)
         vec = width_of(source.cols, source, second, target, summed, *vectors)
-        ahead = config.copies(config.num_ctas > 1, vec * min(source.itemsize, second.itemsize if second else 4))
+        # Large blocks leave a multiprocessor nothing to do while they wait for a row.
+        ahead = config.copies(
+            config.num_ctas > 1 or config.num_warps >= LARGE_WARPS,
+            vec * min(source.itemsize, second.itemsize if second else 4),
+        )
         numbers = 2 if op == "layer_norm" else 1
         plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, numbers=numbers)
+        plan = drawing(plan, source.rows, numbers)
+        counter = counter_of(plan, x, stream)
         given = (
-            x, residual, weight, bias, out, total, scales, means, rstds, source.rows, source.cols, *pitches(source, second,
-            target, summed), float(eps), op == "layer_norm", LARGEST.get(dtype, 0.0), plan,
+            x, residual, weight, bias, out, total, scales, means, rstds, counter, source.rows, source.cols, *pitches(source,
+            second, target, summed), float(eps), op == "layer_norm", LARGEST.get(dtype, 0.0), plan,
         )  # fmt: skip
         options: dict[str, Any] = {**plan.options, "maxnreg": plan.registers}
         key = _key(source, second, target, summed, *vectors, scales, means, rstds)
