@@ -278,7 +278,7 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     in_use = -(-keys // (sequences if parts.sequences else 1)) * (size + v_size) * query.itemsize
     band = max(1, CACHE_BYTES // in_use) * -(-members // plan.tile_heads)
     described = _of_sequences if parts.sequences else grouped
-    turned = Turned.of(value, plan.columns) if plan.float8 else None
+    turned = Turned.of(value, plan.o_columns) if plan.float8 else None
     scale, inner = factors(options, size)
     scale *= narrow_factor(options) if plan.float8 else 1.0
     call = Attention(

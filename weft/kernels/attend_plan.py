@@ -177,6 +177,12 @@ class TilePlan(ABC):
         return self.dtype.itemsize == 1
 
     @property
+    def ones(self) -> bool:
+        """True if values of float8 have further columns of ones, so that the second product has the sums of weights too: where
+        an MMA has room for them, and only results are divided by the sums, whose weights are rounded."""
+        return self.float8 and not self.parts.exact and self.v_size + ONES <= 256
+
+    @property
     def k_block(self) -> tuple[int, int]:
         """A block of keys."""
         return self.block_n, self.size
@@ -333,20 +339,14 @@ class AttentionPlan(TilePlan):
         return ROWS, self.size
 
     @property
-    def ones(self) -> bool:
-        """True if values of float8 have further columns of ones, so that the second product has the sums of weights too: where
-        an MMA has room for them, and only results are divided by the sums, whose weights are rounded."""
-        return self.float8 and not self.parts.exact and self.v_size + ONES <= 256
-
-    @property
-    def columns(self) -> int:
+    def o_columns(self) -> int:
         """Columns of the second product."""
         return self.v_size + ONES if self.ones else self.v_size
 
     @property
     def v_block(self) -> tuple[int, int]:
         """A block of values."""
-        return (self.columns, self.block_n) if self.float8 else (self.block_n, self.v_size)
+        return (self.o_columns, self.block_n) if self.float8 else (self.block_n, self.v_size)
 
     @property
     def o_block(self) -> tuple[int, int]:
@@ -376,7 +376,7 @@ class AttentionPlan(TilePlan):
     def _bytes(self, q_stages: int) -> int:
         rows, columns = self.q_room
         queries = q_stages * self.consumers * rows * columns * self.q_dtype.itemsize
-        blocks = self.block_n * (self.k_stages * self.size + self.stages * self.columns) * self.dtype.itemsize
+        blocks = self.block_n * (self.k_stages * self.size + self.stages * self.o_columns) * self.dtype.itemsize
         return queries + blocks + BARRIER_BYTES
 
     # Registers
@@ -389,7 +389,7 @@ class AttentionPlan(TilePlan):
     @property
     def o_registers(self) -> Any:
         """The layout of results."""
-        return self.sums_of(self.columns)
+        return self.sums_of(self.o_columns)
 
 
 @lru_cache(maxsize=1024)

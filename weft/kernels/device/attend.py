@@ -249,7 +249,7 @@ class Softmax:
         plan: gl.constexpr = self.plan
         old = gl.convert_layout(self.old, gl.SliceLayout(1, plan.o_registers))[:, None]
         if plan.ones:
-            column = gl.arange(0, plan.columns, gl.SliceLayout(0, plan.o_registers))
+            column = gl.arange(0, plan.o_columns, gl.SliceLayout(0, plan.o_registers))
             # Not 0.0: for accumulators that begin as constants ptxas takes other registers, and waits for each MMA.
             old = gl.where((column < plan.v_size)[None, :], old, old * 0.0)
         return o * old
@@ -397,7 +397,7 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
         # Number `n` of the program is block number `back - n` of the keys.
         back = tile.end - 1 + n
         behind = back - tile.first + 1
-        o = gl.zeros([plan.rows, plan.columns], gl.float32, plan.o_registers)
+        o = gl.zeros([plan.rows, plan.o_columns], gl.float32, plan.o_registers)
         if not plan.ahead:
             s = first_scores(buffers, which, q, n)
         p, softmax, factor = begin(buffers, which, s, n, (tile.end - 1) * plan.block_n, problem, tile, scoring)
