@@ -130,12 +130,6 @@ class CachePlan(DecodePlan):
         return not self.narrow
 
     @property
-    def known(self) -> int:
-        """Blocks of which the producer knows the pages: as many as copies are in flight, since the entries of a table take as
-        long to come as what they lead to."""
-        return self.stages if self.page else 1
-
-    @property
     def shares(self) -> int:
         """One."""
         return 1

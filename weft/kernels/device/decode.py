@@ -57,9 +57,7 @@ def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
             keys = fetch(k, k_steps, tile, tile.end - 1, cache, plan.size, plan.size)
             values = fetch(v, v_steps, tile, tile.end - 1, cache, plan.v_size, plan.v_room)
         else:
-            pages = ()
-            for i in gl.static_range(plan.known):
-                pages = (*pages, pages_of(cache, tile, tile.end - 1 - i))
+            pages = pages_of(cache, tile, tile.end - 1)
         for i in range(tile.end - tile.first):
             slot, phase, block = n % plan.stages, (n // plan.stages & 1) ^ 1, tile.end - 1 - i
             bars = buffers.k_ready.index(slot), buffers.k_free.index(slot)
@@ -67,7 +65,8 @@ def produce(buffers, q, k, v, k_steps, v_steps, cache, problem):
                 put(keys, bars, phase, buffers.k.index(slot), plan)
                 keys = fetch(k, k_steps, tile, block - 1, cache, plan.size, plan.size)
             else:
-                here, pages = pages[0], (*pages[1:], pages_of(cache, tile, block - plan.known))
+                # Those of the next block are on their way while this one waits for its slot.
+                here, pages = pages, pages_of(cache, tile, block - 1)
                 gather(k, k_steps, bars, phase, buffers.k.index(slot), tile, block, here, plan.size, plan)
             if i == 0:
                 # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
