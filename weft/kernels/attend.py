@@ -130,9 +130,9 @@ def attention(
 
     q, k and v may be float8_e4m3fn, without soft cap, ALiBi, `score_mod` and variable lengths. They are then multiplied by
     `q_scale`, `k_scale` and `v_scale`: numbers, or float32 arrays of one element, of [batch, heads] or, of q and k, of [batch,
-    heads, blocks of 128 positions]. Weights are rounded to e4m3, 2^8 times as large, and divided by their sums as they are
-    rounded, with `return_lse` and `sinks` as they were before; `out` is bfloat16, or float16 if given. A kernel before it makes
-    a copy of v, since tensor cores read 8-bit values along the keys.
+    heads, blocks of 128 positions]. Weights are rounded to e4m3, 2^8 times as large, and divided by their sums: as they are
+    rounded, or with `return_lse`, `sinks` or head size 256 as they were before; `out` is bfloat16, or float16 if given. A
+    kernel before it makes a copy of v, since tensor cores read 8-bit values along the keys.
 
     Scores, exponentials and sums are float32; weights are rounded to the type of v for the second product. With few queries
     those of several query heads of a group share a tile. The configuration is chosen by head sizes and mask; `config` overrides
@@ -197,7 +197,8 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
     config = TILES[size, v_size][parts.bounded]
     if parts.out is not None:
         config = NARROW_TILES[size, v_size][parts.bounded]
-        if parts.key_scales or parts.blocks or parts.exact:
+        if parts.key_scales or parts.blocks or parts.exact or parts.documents:
+            # Blocks within a scale's, or a mask's; and registers for exact sums, or for bounds from memory.
             config = replace(config, block_n=min(config.block_n, 128))
     if parts.sequences:
         return config, ROWS

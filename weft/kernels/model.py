@@ -243,13 +243,13 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
         rates.cache, resident * (traits.stages - 1) * flying * traits.block_k * size / rates.latency
     )
     loads: Number = (rows_a + rows_b) * size / rate
-    # L2 takes longer for rows that do not begin at its lines. Packed operands do.
+    # L2 takes longer for rows that do not begin at its lines; those of packed operands begin there.
     by_start = (rates.lines, rates.sectors, rates.unaligned)
     slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (0, 0)
     rate_b: Number = by_start[slow_b]
     if seen.b_rows:
-        # So it does for parts of rows that begin between two lines, as those of tiles of 144 columns do.
-        between = traits.block_n * size % LINE != 0
+        # So it does for parts of rows that begin between two lines, as those of tiles of 144 columns do, but the first.
+        between = (traits.block_n // traits.cluster * size % LINE != 0) & (seen.n > traits.block_n)
         rate_b = np.minimum(rate_b, _where(between, rates.sectors, rates.lines))
     by_tma = np.maximum(loads, (rows_a / by_start[slow_a] + rows_b / rate_b) * size)
     if seen.described:

@@ -30,9 +30,6 @@ from weft.kernels.rows.plan import (
 from weft.layout import WARP_SIZE
 from weft.runtime.dtypes import ITEMSIZE
 
-ALONE_BYTES = 65536
-"""Bytes of a row that one block takes: two of them lie in the shared memory of a multiprocessor."""
-
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxConfig:
@@ -88,8 +85,6 @@ def chosen_softmax(cols: int, dtype: str) -> SoftmaxConfig:
         found = long_rows(cols)
         return SoftmaxConfig(found.num_ctas, found.num_warps)
     blocks = next((blocks for blocks in CLUSTERS if cols <= blocks * USUAL_PART), CLUSTERS[-1])
-    if cols * ITEMSIZE[dtype] <= ALONE_BYTES:
-        blocks = 1
     part = max(power_of_two(-(-cols // blocks)), WARP_SIZE * ACCESS_BYTES // ITEMSIZE[dtype])
     if part > LONGEST_PART:
         raise fail(errors.SOFTMAX_COLUMNS, cols=cols, most=CLUSTERS[-1] * LONGEST_PART)
@@ -107,7 +102,7 @@ def _forward(op: str, x: Any, out: Any, config: SoftmaxConfig | RowConfig | None
     # Programs of one block have a row or a few and end, which balances multiprocessors of different rates. Where one or two fit
     # on a multiprocessor they stay, and one row is copied while another is computed.
     alone = given.num_ctas == 1
-    ahead = given.copies(not alone or source.cols > LONG_PART, vec * source.itemsize)
+    ahead = given.copies(not alone or LONG_PART < source.cols <= LONGEST_PART, vec * source.itemsize)
     plan = plan_of(given, source.rows, source.cols, vec, ahead=ahead, numbers=2)
     plan = drawing(plan, source.rows, 2)
     options: dict[str, Any] = {**plan.options, "maxnreg": plan.registers}

@@ -324,7 +324,8 @@ def check_tile_shape(shape: Sequence[int]) -> None:
 
 
 def check_reshaped(shape: Sequence[int]) -> None:
-    """The same of a tile that may be another one reshaped, whose sizes are any positive ones: 192 columns are 12 of 16, say."""
+    """The same of a tile that may be another one reshaped, whose sizes are any positive ones: 192 columns are 12 of 16, say.
+    Which shapes go together says `end_alike`."""
     _check_sizes(shape, lambda size: size > 0)
 
 

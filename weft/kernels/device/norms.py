@@ -1,8 +1,8 @@
 """RMSNorm and LayerNorm of rows: forward with residual addition and 8-bit outputs, and backward.
 
-Forward: rows are read once and held in registers, and a program has few of them. Backward: programs are persistent, and each
-adds up what its rows contribute to the gradients of weight and bias in registers; `add_programs` adds the programs' sums in a
-fixed order, so gradients repeat to the bit.
+Forward: rows are read once and held in registers; a program has few of them, or stays and draws them. Backward: programs are
+persistent, and each adds up what its rows contribute to the gradients of weight and bias in registers; `add_programs` adds the
+programs' sums in a fixed order, so gradients repeat to the bit.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ def persistent(
     kernel: Any, given: tuple[Any, ...], options: dict[str, Any], plan: RowPlan, config: RowConfig, rows: int, device: int,
     key: Any,
 ) -> int:  # fmt: skip
-    """Programs of a persistent grid: those that are resident, or as many of them as have rows equally often; none without
-    rows. `key`: what distinguishes the kernel compiled for these arguments from others of the plan."""
+    """Programs of a persistent grid: those that are resident, or without tickets as many of them as have rows equally often;
+    none without rows. `key`: what distinguishes the kernel compiled for these arguments from others of the plan."""
     if config.programs:
         return min(config.programs, groups_of(plan, rows))
     key = plan, device, options["maxnreg"], key
