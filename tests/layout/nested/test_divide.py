@@ -90,8 +90,12 @@ def test_the_strides_of_a_tiler_count_in_one_divide_only():
     assert by_elements[0] == Layout((2, 2), (2, 1))
     by_shape = zipped_divide_by_shape(layout, tiler)
     assert by_shape == zipped_divide(layout, (2, 2)) == Layout(((2, 2), (4, 2)), ((1, 8), (2, 16)))
-    assert zipped_divide_by_shape(layout, ((2, 2), 2)) == zipped_divide(layout, (4, 2))
+    nested = zipped_divide_by_shape(layout, ((2, 2), 2))
+    assert nested == Layout((((2, 2), 2), (2, 2)), (((1, 2), 8), (4, 16)))
+    assert tables(nested) == tables(zipped_divide(layout, (4, 2)))
     assert zipped_divide_by_shape(Layout(8), Layout(2, 4)) == Layout((2, 4), (1, 2))
+    with pytest.raises(LayoutError, match="strided-tiler"):
+        zipped_divide_by_shape(layout, (2, 2, 2))
 
 
 def test_modes_left_over_are_part_of_the_rest():

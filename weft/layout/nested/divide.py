@@ -89,12 +89,24 @@ def zipped_divide_by_shape(layout: Layout, tiler: Layout | IntTuple) -> Layout:
     """`zipped_divide` by a tile's shape, mode by mode. The strides of a tiler that is a layout do not matter.
 
     This is what Mojo calls `zipped_divide` by a layout; in CuTe, and here, that names the elements `tiler(0)`, `tiler(1)`, ...
+    A nested mode of the tile divides a nested mode of the layout one by one, and takes neighbours of a plain mode.
 
     >>> zipped_divide_by_shape(Layout((8, 16), (16, 1)), Layout((4, 8), (8, 1)))
     (((4, 8), (2, 2)):((16, 1), (64, 8)))
+    >>> zipped_divide_by_shape(Layout(((4, 4), 8), ((1, 32), 4)), ((2, 2), 8))
+    ((((2, 2), 8), ((2, 2), 1)):(((1, 32), 4), ((2, 64), 0)))
     """
     shape = tiler.shape if isinstance(tiler, Layout) else int_tuple.nested(tiler)
-    return zipped_divide(layout, int_tuple.product_each(shape))
+    return zipped_divide(layout, _tiler_of_shape(layout, shape))
+
+
+def _tiler_of_shape(layout: Layout, shape: IntTuple) -> Tiler:
+    """The tiler that pairs the modes of a shape with those of a layout, as deep as both are nested."""
+    if not int_tuple.is_tuple(shape):
+        return shape
+    if layout.rank() == 1 and len(shape) > 1:
+        return Layout(shape)
+    return *map(_tiler_of_shape, layout, shape), *shape[layout.rank() :]
 
 
 def logical_product(block: Layout, tiler: Tiler) -> Layout:

@@ -142,6 +142,28 @@ def depth(value: IntTuple) -> int:
     return 1 + max(map(depth, value), default=0) if is_tuple(value) else 0
 
 
+def fill_like(value: IntTuple, number: Any) -> IntTuple:
+    """The number in place of every leaf.
+
+    >>> fill_like((2, (3, 4)), 0)
+    (0, (0, 0))
+    """
+
+    def same(_: Any) -> Any:
+        return number
+
+    return transform(same, value)
+
+
+def reverse(value: IntTuple) -> IntTuple:
+    """The modes from right to left, in every nested mode too.
+
+    >>> reverse(((1, 2), 3))
+    (3, (2, 1))
+    """
+    return tuple(map(reverse, value[::-1])) if is_tuple(value) else value
+
+
 def product(value: IntTuple) -> Any:
     """The product of all leaves; 1 for the empty tuple."""
     total: Any = 1
@@ -260,6 +282,17 @@ def weakly_congruent(a: IntTuple, b: IntTuple) -> bool:
     if is_tuple(a):
         return is_tuple(b) and len(a) == len(b) and all(map(weakly_congruent, a, b))
     return True
+
+
+def weakly_compatible(a: IntTuple, b: IntTuple) -> bool:
+    """Whether b nests like a or deeper, and every number of a divides the size of its part of b.
+
+    >>> weakly_compatible((2, 8), (4, (2, 4))), weakly_compatible(6, (2, 8)), weakly_compatible((16,), 16)
+    (True, False, False)
+    """
+    if is_tuple(a):
+        return is_tuple(b) and len(a) == len(b) and all(map(weakly_compatible, a, b))
+    return product(b) % a == 0
 
 
 def crd2idx(coordinate: IntTuple, shape: IntTuple, stride: IntTuple = None) -> Any:
