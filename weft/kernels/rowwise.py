@@ -10,7 +10,7 @@ from weft.errors import kernels as errors
 from weft.kernels.device.softmax import softmax_backward_rows, softmax_rows
 from weft.kernels.rows.calls import launched, prepared
 from weft.kernels.rows.launch import counter_of, drawing, groups_of, persistent
-from weft.kernels.rows.operands import check_columns, lines_of, output, pitches, same_rows, width_of
+from weft.kernels.rows.operands import access_of, check_columns, lines_of, output, pitches, same_rows
 from weft.kernels.rows.plan import (
     ACCESS_BYTES,
     BACKWARD_REGISTERS,
@@ -96,20 +96,20 @@ def _forward(op: str, x: Any, out: Any, config: SoftmaxConfig | RowConfig | None
     out, target = output(op, "out", out, x, source, source.dtype, (source,))
     if not (source.rows and source.cols):
         return out
-    chosen = config or chosen_softmax(source.cols, source.dtype)
+    vec, align = access_of(config, source, target, part=LONGEST_PART)
+    chosen = config or chosen_softmax(source.cols + align, source.dtype)
     given = chosen if isinstance(chosen, RowConfig) else RowConfig(chosen.num_ctas, chosen.num_warps)
-    vec = width_of(source.cols, source, target)
     # Programs of one block have a row or a few and end, which balances multiprocessors of different rates. Where one or two fit
     # on a multiprocessor they stay, and one row is copied while another is computed.
     alone = given.num_ctas == 1
     ahead = given.copies(not alone or LONG_PART < source.cols <= LONGEST_PART, vec * source.itemsize)
-    plan = plan_of(given, source.rows, source.cols, vec, ahead=ahead, numbers=2)
+    plan = plan_of(given, source.rows, source.cols, vec, ahead=ahead, numbers=2, align=align)
     plan = drawing(plan, source.rows, 2)
     options: dict[str, Any] = {**plan.options, "maxnreg": plan.registers}
     counter, sizes = counter_of(plan, x, stream), (source.rows, source.cols, *pitches(source, target))
     arguments = (x, out, counter, *sizes, op == "log_softmax", plan)
     programs = groups_of(plan, source.rows)
-    if ahead or given.programs:
+    if plan.ahead or given.programs:
         resident = persistent(
             softmax_rows, arguments, options, plan, given, source.rows, source.device, (source.dtype, op)
         )
@@ -124,11 +124,11 @@ def _backward(op: str, grad: Any, y: Any, out: Any, config: RowConfig | None, st
     out, target = output(op, "out", out, y, source, source.dtype, (source, upper))
     if not (source.rows and source.cols):
         return out
-    config = config or chosen_rows(source.cols)
+    vec, align = access_of(config, source, upper, target)
+    config = config or chosen_rows(source.cols + align)
     check_columns(op, source, config)
-    vec = width_of(source.cols, upper, source, target)
     ahead = config.copies(True, vec * min(upper.itemsize, source.itemsize))
-    plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead)
+    plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, align=align)
     options: dict[str, Any] = {**plan.options, "maxnreg": BACKWARD_REGISTERS}
     arguments = (
         grad,

@@ -190,9 +190,10 @@ def load_regs(
     ptr: Value, mask: Value | None, other: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, count: int,
     cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), prefetch: int = 0, volatile: bool = False,
-    order: LoadOrder = "", scope: MemoryScope = "gpu", multimem: Combine = "",
+    order: LoadOrder = "", scope: MemoryScope = "gpu", multimem: Combine = "", cut: bool = False,
 ) -> Type:  # fmt: skip
-    """Read `count` registers. `mask` is one predicate per access, or one for all; `other` is an array of `count` or absent."""
+    """Read `count` registers. `mask` is one predicate per access, or one for all; `other` is an array of `count` or absent.
+    `cut`: these are elements of vectors that a mask cuts."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
     require(not order or vec == 1, "an ordered access moves one element")
     require(sorted(r for group in registers for r in group) == list(range(count)), "each register is read once")
@@ -205,9 +206,9 @@ def store_regs(
     ptr: Value, value: Value, mask: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int,
     cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), order: StoreOrder = "", scope: MemoryScope = "gpu",
-    multimem: bool = False,
+    multimem: bool = False, cut: bool = False,
 ) -> None:  # fmt: skip
-    """Write registers; those that no access names are not written."""
+    """Write registers; those that no access names are not written. `cut`: as in `load_regs`."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
     require(not order or vec == 1, "an ordered access moves one element")
     require(regs(value).element == pointer_of(ptr).element_ty, "stored through a pointer to another type")

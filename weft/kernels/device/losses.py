@@ -89,11 +89,11 @@ def finite(x):
 
 
 @jit
-def chunk(rows, base, first, TAIL: gl.constexpr, other: gl.constexpr):
-    """The columns of a row from `first` on."""
-    at = first + rows.column
+def chunk(rows, base, first, cols, TAIL: gl.constexpr, other: gl.constexpr):
+    """The columns from `first` on of `cols` of a row."""
+    at = first + rows.place_in
     if TAIL:
-        return gl.load(base + at, mask=at < rows.cols, other=other)
+        return gl.load(base + at, mask=at < cols, other=other)
     return gl.load(base + at)
 
 
@@ -121,21 +121,33 @@ def threads_of(plan):
 
 @jit
 def streamed(rows, base, TAIL: gl.constexpr, SMOOTH: gl.constexpr):
-    """Largest element, sum of powers and sum of a row that is read in chunks."""
+    """Largest element, sum of powers and sum of a row that is read in chunks, from the first aligned address on. What is before
+    it are the first elements of threads."""
     plan: gl.constexpr = rows.plan
     threads: gl.constexpr = 32 * plan.warps
     peak = gl.full([threads], LEAST, gl.float32, threads_of(plan))
     total = gl.zeros([threads], gl.float32, threads_of(plan))
     level = gl.zeros([threads], gl.float32, threads_of(plan))
-    whole = rows.cols // plan.part * plan.part
+    cols = rows.cols
+    if plan.align:
+        head = (plan.align - rows.skew) & (plan.align - 1)
+        i = gl.arange(0, threads, threads_of(plan))
+        x = gl.load(base + i, mask=i < head, other=float("-inf")).to(gl.float32)
+        peak = gl.maximum(x, LEAST)
+        total = gl.exp2((x - peak) * LOG2E)
+        if SMOOTH:
+            level = finite(x)
+        nbytes: gl.constexpr = plan.vec * base.dtype.element_ty.primitive_bitwidth // 8
+        base, cols = gl.multiple_of(base + head, nbytes), cols - head
+    whole = cols // plan.part * plan.part
     for first in range(0, whole, plan.part):
-        x = chunk(rows, base, first, False, 0.0).to(gl.float32)
+        x = chunk(rows, base, first, cols, False, 0.0).to(gl.float32)
         top, sums, levels = own_sums(rows, x, peak, total, level, SMOOTH)
         peak = gl.convert_layout(top, threads_of(plan), assert_trivial=True)
         total = gl.convert_layout(sums, threads_of(plan), assert_trivial=True)
         level = gl.convert_layout(levels, threads_of(plan), assert_trivial=True)
     if TAIL:
-        x = chunk(rows, base, whole, True, float("-inf")).to(gl.float32)
+        x = chunk(rows, base, whole, cols, True, float("-inf")).to(gl.float32)
         top, sums, levels = own_sums(rows, x, peak, total, level, SMOOTH)
         peak = gl.convert_layout(top, threads_of(plan), assert_trivial=True)
         total = gl.convert_layout(sums, threads_of(plan), assert_trivial=True)
@@ -165,8 +177,9 @@ def cross_entropy_rows(
         logit = found.logit(rows)
         if grad is not None:
             factor = rows.number(factors, row, SCALED)
+        here = rows.beginning(logits, row, stride)
         if FITS:
-            x = rows.load(logits, row, stride)
+            x = here.load(logits, row, stride, float("-inf") if plan.align else 0.0)
             peak, e, unit, sums_of_parts = part_powers(rows, x)
             level = sums_of_parts
             if SMOOTH:
@@ -178,8 +191,11 @@ def cross_entropy_rows(
             top, total = combined(rows, peaks, totals)
             turn = turn + 1
         else:
-            base = logits + row.to(gl.int64) * gl.multiple_of(stride, plan.vec)
-            top, total, level = streamed(rows, base, TAIL, SMOOTH)
+            if plan.align:
+                base = logits + row.to(gl.int64) * stride
+            else:
+                base = logits + row.to(gl.int64) * gl.multiple_of(stride, plan.vec)
+            top, total, level = streamed(here, base, TAIL, SMOOTH)
         lse = top + gl.log2(total) * LN2
         rows.store_numbers(losses, row, loss_of(rows, found, logit, level, lse, smoothing, z, SMOOTH))
         rows.store_numbers(sums, row, lse)
@@ -188,7 +204,7 @@ def cross_entropy_rows(
             gl.barrier()
             if FITS:
                 part = share(rows, peak, top, total) * unit
-                store_gradient(rows, grad, row, grad_stride, e, part, found, logit, lse, factor, smoothing, z, SMOOTH)
+                store_gradient(here, grad, row, grad_stride, e, part, found, logit, lse, factor, smoothing, z, SMOOTH)
             else:
                 target = grad + row.to(gl.int64) * gl.multiple_of(grad_stride, plan.vec)
                 stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL)
@@ -227,8 +243,9 @@ def class_of(rows, label, logits, row, stride, ignored):
     gl.device_assert(inside | ~counts, "cross_entropy: a class index is negative or not below the number of columns")
     column = gl.where(inside, label, 0).to(gl.int32)
     threads: gl.constexpr = 32 * plan.warps
-    holder = (column & (threads * plan.vec - 1)) // plan.vec
-    mine = (column // plan.part == gl.block_rank_in_cluster()) & (holder == gl.thread_idx.x)
+    place = column + rows.beginning(logits, row, stride).skew
+    holder = (place & (threads * plan.vec - 1)) // plan.vec
+    mine = (place // plan.part == gl.block_rank_in_cluster()) & (holder == gl.thread_idx.x)
     at = logits + row.to(gl.int64) * stride + column
     return Class(column, counts, inside, mine, gl.load(at, mask=mine & inside & counts, other=0.0))
 
@@ -255,7 +272,8 @@ def cross_entropy_clusters(
     while row < count:
         ticket = rows.draw()
         rows.arrived()
-        x = rows.take(xs, slot, row)
+        here = rows.beginning(logits, row, stride)
+        x = here.take(xs, slot, row, float("-inf"))
         slot = rows.refill((xs,), slot, row, following)
         # What the next row needs is on its way while this one is computed: first its label, then the logit that it names.
         coming = class_of(rows, label, logits, following, stride, ignored)
@@ -281,7 +299,7 @@ def cross_entropy_clusters(
             y = rows.together(e * each(part)[:, :, :, :, None])
             if SMOOTH:
                 y = y - factor * smoothing / cols.to(gl.float32)
-            rows.store(grad, row, grad_stride, y)
+            here.store(grad, row, grad_stride, y)
         if found.mine:
             lse = top + gl.log2(total) * LN2
             logit = gl.where(found.inside | ~found.counts, found.loaded.to(gl.float32), float("nan"))
@@ -303,12 +321,12 @@ def stream_gradients(rows, base, target, found, lse, factor, smoothing, z, TAIL:
     plan: gl.constexpr = rows.plan
     whole = rows.cols // plan.part * plan.part
     for first in range(0, whole, plan.part):
-        x = chunk(rows, base, first, False, 0.0).to(gl.float32)
+        x = chunk(rows, base, first, rows.cols, False, 0.0).to(gl.float32)
         p = gl.exp2((x - lse[:, None]) * LOG2E)
         y = gradient(rows, p, first + rows.column, found.label, found.counts, lse, factor, smoothing, z)
         gl.store(target + first + rows.column, y.to(target.dtype.element_ty))
     if TAIL:
-        x = chunk(rows, base, whole, True, 0.0).to(gl.float32)
+        x = chunk(rows, base, whole, rows.cols, True, 0.0).to(gl.float32)
         p = gl.exp2((x - lse[:, None]) * LOG2E)
         y = gradient(rows, p, whole + rows.column, found.label, found.counts, lse, factor, smoothing, z)
         gl.store(target + whole + rows.column, y.to(target.dtype.element_ty), mask=whole + rows.column < rows.cols)
@@ -326,8 +344,11 @@ def cross_entropy_backward_rows(
     label = rows.load_numbers(labels, row).to(gl.int64)
     lse, factor = rows.load_numbers(sums, row), rows.number(factors, row, SCALED)
     first = gl.program_id(1) * plan.part
+    rows = rows.beginning(logits, row, stride)
     at = first + rows.column
     inside = (at < rows.cols) & (rows.line < count - row)
+    if plan.align:
+        inside = inside & (at >= 0)
     x = gl.load(rows.place(logits + first, row, stride), mask=inside, other=0.0).to(gl.float32)
     p = gl.exp2((x - lse[:, None]) * LOG2E)
     y = gradient(rows, p, at, label, label != ignored, lse, factor, smoothing, z)

@@ -28,10 +28,15 @@ class Stream:
 
 @gl.aggregate
 class Rows:
-    """The rows of a program: `line` [lines, 1] and `column` [.., part] are the places of its tile."""
+    """The rows of a program: `line` [lines, 1] and `column` [.., part] are the places of its tile.
+
+    With `plan.align` rows begin anywhere, and a tile `skew` elements before its row, where addresses are aligned (`beginning`):
+    columns there are negative. `place_in` [.., part] counts from where the tile begins."""
 
     line: gl.tensor
     column: gl.tensor
+    place_in: gl.tensor
+    skew: gl.tensor
     count: gl.tensor
     cols: gl.tensor
     sent: gl.shared_memory_descriptor | None
@@ -56,7 +61,24 @@ class Rows:
             mbarrier.init(bars.index(0), count=1)
             mbarrier.init(bars.index(1), count=1)
             cluster.arrive()
-        return Rows(line, column, count, gl.multiple_of(cols, plan.vec), sent, bars, counter, plan)
+        if not plan.align:
+            cols = gl.multiple_of(cols, plan.vec)
+        return Rows(line, column, column, gl.to_tensor(0), count, cols, sent, bars, counter, plan)
+
+    @jit
+    def beginning(self, base, row, stride):
+        """These rows for an array's row, whose columns are counted from where its accesses begin. Other arrays of the program
+        have their rows at the same distance from aligned addresses."""
+        align: gl.constexpr = self.plan.align
+        if not align:
+            return self
+        itemsize: gl.constexpr = base.dtype.element_ty.primitive_bitwidth // 8
+        place = (base.to(gl.int64) // itemsize + row.to(gl.int64) * stride).to(gl.int32)
+        skew = gl.uniform(place & (align - 1))
+        return Rows(
+            self.line, self.place_in - skew, self.place_in, skew, self.count, self.cols, self.sent, self.bars, self.counter,
+            self.plan,
+        )  # fmt: skip
 
     @jit
     def ready(self):
@@ -111,6 +133,9 @@ class Rows:
     @jit
     def place(self, base, row, stride):
         """Addresses of the elements of rows that begin at `row`."""
+        if self.plan.align:
+            nbytes: gl.constexpr = self.plan.vec * base.dtype.element_ty.primitive_bitwidth // 8
+            return gl.multiple_of(base + (row.to(gl.int64) * stride - self.skew), nbytes) + self.place_in
         stride = gl.multiple_of(stride, self.plan.vec)
         start = base + row.to(gl.int64) * stride
         if self.plan.blocks == 1 and self.plan.lines > 1:
@@ -123,10 +148,17 @@ class Rows:
         if self.plan.whole and self.plan.even:
             return None
         if self.plan.even:
-            return self.column < self.cols
+            return self.inside_columns()
         if self.plan.whole:
             return self.line < self.count - row
         return (self.column < self.cols) & (self.line < self.count - row)
+
+    @jit
+    def inside_columns(self):
+        """Which columns of the tile there are."""
+        if self.plan.align:
+            return (self.column >= 0) & (self.column < self.cols)
+        return self.column < self.cols
 
     @jit
     def load(self, base, row, stride, other: gl.constexpr = 0.0):
@@ -150,7 +182,7 @@ class Rows:
         """A vector of the length of a row, such as a weight; 0 beyond its end."""
         if self.plan.whole:
             return gl.load(base + self.column)
-        return gl.load(base + self.column, mask=self.column < self.cols, other=0.0)
+        return gl.load(base + self.column, mask=self.inside_columns(), other=0.0)
 
     @jit
     def vector(self, base):
@@ -248,10 +280,11 @@ class Rows:
         async_copy.commit_group()
 
     @jit
-    def take(self, stream, slot, row):
-        """The rows that begin at `row`, copied ahead to a slot or loaded; 0 where there are no elements."""
+    def take(self, stream, slot, row, other: gl.constexpr = 0.0):
+        """The rows that begin at `row`, copied ahead to a slot or loaded; 0 where there are no elements, or if they begin
+        anywhere `other`."""
         if not self.plan.ahead:
-            return self.load(stream.base, row, stream.stride)
+            return self.load(stream.base, row, stream.stride, other if self.plan.align else 0.0)
         return stream.buffer.index(slot).load(self.plan.layout)
 
     @jit
@@ -318,9 +351,11 @@ class Rows:
         line = gl.arange(0, plan.lines, gl.SliceLayout(1, like.layout))[:, None]
         warp = gl.arange(0, plan.across, gl.SliceLayout(0, like.layout))[None, :]
         first = warp * plan.span + (line * plan.part if plan.blocks > 1 else line * 0)
-        rest = gl.clamp((self.cols - first).to(gl.float32), 0.0, plan.part * 1.0).to(gl.int32)
-        step: gl.constexpr = plan.across * plan.span
-        return (rest // step * plan.span + gl.minimum(rest % step, plan.span)).to(gl.float32)
+        if plan.align:
+            return (own_columns(plan, self.cols + self.skew - first) - own_columns(plan, self.skew - first)).to(
+                gl.float32
+            )
+        return own_columns(plan, self.cols - first).to(gl.float32)
 
     @jit
     def exchanged(self, turn, values):
@@ -402,6 +437,14 @@ class Rows:
         else:
             column = gl.arange(0, self.plan.part, gl.SliceLayout(0, self.plan.layout))
             gl.store(start + column, gl.sum(x, axis=0), mask=column < self.cols)
+
+
+@jit
+def own_columns(plan: gl.constexpr, rest):
+    """How many of the next `rest` columns a warp has that has the first of them."""
+    rest = gl.clamp(rest.to(gl.float32), 0.0, plan.part * 1.0).to(gl.int32)
+    step: gl.constexpr = plan.across * plan.span
+    return rest // step * plan.span + gl.minimum(rest % step, plan.span)
 
 
 @gl.constexpr_function

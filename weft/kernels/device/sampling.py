@@ -61,7 +61,8 @@ def sample_rows(
     rows.ready()
     turn = gl.to_tensor(0)
     for row in range(rows.first(), count, rows.step()):
-        x = rows.load(logits, row, stride, float("-inf")).to(gl.float32)
+        here = rows.beginning(logits, row, stride)
+        x = here.load(logits, row, stride, float("-inf")).to(gl.float32)
         x = gl.where(x == x, x, float("-inf"))
         temperature = rows.number(temperatures, row, EACH[0])
         peak = rows.max(x, turn)
@@ -84,7 +85,7 @@ def sample_rows(
         number = row + gl.arange(0, plan.lines, gl.SliceLayout(1, plan.layout)) * (1 if plan.blocks == 1 else 0)
         aim = whole * gl.rand(seed, number.to(gl.int64) + offset)
         beyond = kept & (before[:, None] + upto > aim[:, None])
-        column = rows.column + gl.zeros([plan.lines, plan.part], gl.int32, plan.layout)
+        column = here.column + gl.zeros([plan.lines, plan.part], gl.int32, plan.layout)
         first = gl.min(gl.where(beyond, column, NONE), axis=1)
         # Sums are rounded: if none is beyond, it is the last one that is kept.
         last = gl.max(gl.where(kept, column, -1), axis=1)

@@ -40,18 +40,20 @@ def powers(x):
 
 @jit
 def part_powers(rows, x):
-    """Of rows with 0 where there are no columns: the largest element of each warp, powers of e, and their sums.
+    """Of rows with 0 where there are no columns, or -inf if they begin anywhere: the largest element of each warp, powers of e,
+    and their sums.
 
     `powers` [lines, pieces, across, lanes, elements of an access] times `unit` [lines, across] are e to the power of the
     differences from the largest element; the sums are of these."""
     x = rows.accesses(x)
     top = gl.max(x, axis=4).to(gl.float32)
-    if not rows.plan.whole:
+    absent: gl.constexpr = not (rows.plan.whole or rows.plan.align)
+    if absent:
         top = gl.where(rows.real(top), top, float("-inf"))
     peak = gl.maximum(gl.max(gl.max(top, axis=1), axis=2), LEAST)
     if x.dtype == gl.float32:
         start = each(peak)
-        if not rows.plan.whole:
+        if absent:
             start = gl.where(rows.real(top), start, float("inf"))
         powers = gl.exp2((x - start[:, :, :, :, None]) * LOG2E)
         unit = gl.full_like(peak, 1.0)
@@ -61,7 +63,7 @@ def part_powers(rows, x):
     slope = gl.where(gl.abs(peak) > LARGE, 1.0, LOG2E)
     origin = peak * slope
     start = each(0.0 - origin)
-    if not rows.plan.whole:
+    if absent:
         start = gl.where(rows.real(top), start, float("-inf"))
     powers = gl.exp2(gl.fma(x.to(gl.float32), each(slope)[:, :, :, :, None], start[:, :, :, :, None]))
     # 1 over the power of the largest element is 1 - d + d^2 to the last bit: a row of one element has the sum 1.
@@ -109,7 +111,8 @@ def softmax_rows(
     while row < count:
         ticket = rows.draw()
         rows.arrived()
-        x = rows.take(xs, slot, row)
+        here = rows.beginning(src, row, src_stride)
+        x = here.take(xs, slot, row, float("-inf"))
         slot = rows.refill((xs,), slot, row, following)
         peak, e, unit, total = part_powers(rows, x)
         found = rows.exchanged(turn, (peak, total, *ticket))
@@ -120,7 +123,7 @@ def softmax_rows(
             y = (afresh(x).to(gl.float32) - top[:, None]) - (gl.log2(whole) * LN2)[:, None]
         else:
             y = rows.together(e * each(share(rows, peak, top, whole) * unit)[:, :, :, :, None])
-        rows.store(dst, row, dst_stride, y)
+        here.store(dst, row, dst_stride, y)
         row, following = following, rows.after(following, found[2:3])
 
 
@@ -137,12 +140,13 @@ def softmax_backward_rows(
     turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
-        g = rows.take(grads, slot, row).to(gl.float32)
-        p = rows.take(ys, slot, row).to(gl.float32)
+        here = rows.beginning(y, row, y_stride)
+        g = here.take(grads, slot, row).to(gl.float32)
+        p = here.take(ys, slot, row).to(gl.float32)
         slot = rows.refill((grads, ys), slot, row)
         if LOG:
             x = g - gl.exp2(p * LOG2E) * rows.sum(g, turn)[:, None]
         else:
             x = p * (g - rows.sum(g * p, turn)[:, None])
         turn = turn + 1
-        rows.store(dst, row, dst_stride, x)
+        here.store(dst, row, dst_stride, x)

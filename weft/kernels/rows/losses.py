@@ -13,6 +13,7 @@ from weft.kernels.rows.launch import counter_of, drawing, groups_of, persistent
 from weft.kernels.rows.operands import (
     INTEGERS,
     Lines,
+    access_of,
     lines_of,
     output,
     parameter,
@@ -74,16 +75,21 @@ def cross_entropy(
         return losses, lse
     if not source.cols:
         raise parameter(op, "logits", list(source.shape), "at least one class")
-    vec = width_of(source.cols, source, target)
+    # Rows with gradients that no cluster holds are read twice, from where they begin.
+    vec, align = access_of(config, source, target, part=None if target is None else USUAL_PART)
     # What is only read is streamed by small blocks, many on a multiprocessor.
-    config = config or (chosen_gradients(source.cols) if target is not None else RowConfig())
+    config = config or (chosen_gradients(source.cols + align) if target is not None else RowConfig())
     numbers = 4 if smooth else 2
-    plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=_most(config, target))
-    fits = plan.part * plan.blocks >= source.cols
+    plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=_most(config, target), align=align)
+    fits = plan.part * plan.blocks >= source.cols + align
+    if not fits and align and target is not None:
+        vec, align = width_of(source.cols, source, target), 0
     if not fits:
-        plan = plan_of(replace(config, num_ctas=1), source.rows, source.cols, vec, most=_most(config, target))
+        config = replace(config, num_ctas=1)
+        plan = plan_of(config, source.rows, source.cols, vec, most=_most(config, target), align=align)
     if plan.blocks > 1:
-        plan = drawing(replace(plan, ahead=config.copies(1, vec * source.itemsize)), source.rows, 3 if smooth else 2)
+        ahead = 0 if align else config.copies(1, vec * source.itemsize)
+        plan = drawing(replace(plan, ahead=ahead), source.rows, 3 if smooth else 2)
     common = (
         logits, labels, losses, lse, grad, factors, source.rows, source.cols, *pitches(source, target), smooth, z, ignored,
         smooth != 0, scaled,
@@ -91,7 +97,7 @@ def cross_entropy(
     if plan.blocks > 1:
         kernel, given = cross_entropy_clusters, (*common, z != 0, counter_of(plan, logits, stream), plan)
     else:
-        kernel, given = cross_entropy_rows, (*common, source.cols % plan.part != 0, fits, plan)
+        kernel, given = cross_entropy_rows, (*common, bool(align) or source.cols % plan.part != 0, fits, plan)
     # With gradients a block alone has more addresses to keep, and a cluster with smoothing more sums.
     most = BACKWARD_REGISTERS if target is not None and plan.blocks == 1 else plan.registers
     if target is not None and plan.blocks > 1 and smooth and plan.warps <= SUMS_WARPS:
@@ -123,8 +129,8 @@ def cross_entropy_backward(
     factors, scaled = _factors(op, "grad", grad, source)
     out, target = output(op, "out", out, logits, source, source.dtype, (source,))
     if source.rows and source.cols:
-        vec = width_of(source.cols, source, target)
-        plan = plan_of(RowConfig(), source.rows, source.cols, vec, most=CHUNK)
+        vec, align = access_of(None, source, target, part=None)
+        plan = plan_of(RowConfig(), source.rows, source.cols, vec, most=CHUNK, align=align)
         given = (
             logits,
             labels,
@@ -138,7 +144,7 @@ def cross_entropy_backward(
             z,
             ignored,
         )
-        grid = groups_of(plan, source.rows), -(-source.cols // plan.part)
+        grid = groups_of(plan, source.rows), -(-(source.cols + align) // plan.part)
         options: dict[str, Any] = {**plan.options, "maxnreg": FORWARD_REGISTERS}
         launched(cross_entropy_backward_rows, grid, (*given, scaled, plan), options, stream)
     return out

@@ -12,6 +12,7 @@ from weft.kernels.rows.operands import (
     FLOATS,
     LARGEST,
     Lines,
+    access_of,
     check_columns,
     dtype_of,
     lines_of,
@@ -136,16 +137,16 @@ def _forward(
         for wanted in (dtype in LARGEST, statistics and op == "layer_norm", statistics)
     )
     if source.rows and source.cols:
-        config = config or (chosen_moments if op == "layer_norm" else chosen_rows)(source.cols)
+        vec, align = access_of(config, source, second, target, summed)
+        config = config or (chosen_moments if op == "layer_norm" else chosen_rows)(source.cols + align)
         check_columns(op, source, config)
-        vec = width_of(source.cols, source, second, target, summed, *vectors)
         # Large blocks leave a multiprocessor nothing to do while they wait for a row.
         ahead = config.copies(
             config.num_ctas > 1 or config.num_warps >= LARGE_WARPS,
             vec * min(source.itemsize, second.itemsize if second else 4),
         )
         numbers = 2 if op == "layer_norm" else 1
-        plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, numbers=numbers)
+        plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, numbers=numbers, align=align)
         plan = drawing(plan, source.rows, numbers)
         counter = counter_of(plan, x, stream)
         given = (
@@ -155,7 +156,7 @@ def _forward(
         options: dict[str, Any] = {**plan.options, "maxnreg": plan.registers}
         key = _key(source, second, target, summed, *vectors, scales, means, rstds)
         programs = groups_of(plan, source.rows)
-        if ahead or config.programs:
+        if plan.ahead or config.programs:
             programs = persistent(normalise, given, options, plan, config, source.rows, source.device, key)
         launched(normalise, programs, given, options, stream)
     if second is None and scales is None and not statistics:

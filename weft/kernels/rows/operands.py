@@ -18,6 +18,8 @@ FLOATS = ("float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32")
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
 """8-bit types of outputs, and their largest numbers."""
+LEAST_ANYWHERE = 512
+"""Columns of rows from which on it pays to access those that begin anywhere in vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,21 @@ def width_of(cols: int, first: Lines, *others: Lines | None) -> int:
         while at % min(vec * each.itemsize, ACCESS_BYTES):
             vec //= 2
     return vec
+
+
+def access_of(config: Any, first: Lines, *others: Lines | None, part: int | None = USUAL_PART) -> tuple[int, int]:
+    """Elements of an access, and for rows that begin anywhere the alignment of where accesses begin, in elements: 0 if rows
+    begin at such an address, if they are short, if they lie differently in these arrays, or if with what is before them they
+    were too long for the blocks of a configuration (None: for any), of `part` columns at most (None: rows are not held)."""
+    vec, most = width_of(first.cols, first, *others), max(ACCESS_BYTES // first.itemsize, 1)
+    lines = [each for each in (first, *others) if each is not None]
+    at = {each.pointer // each.itemsize % most for each in lines}
+    step = {each.pitch % most for each in lines if each.rows > 1}
+    whole = all(each.pointer % each.itemsize == 0 for each in lines)
+    held = part is None or first.cols + most <= part * (config.num_ctas if config else CLUSTERS[-1])
+    if vec == most or first.cols < LEAST_ANYWHERE or not held or len(at) > 1 or len(step) > 1 or not whole:
+        return vec, 0
+    return most, most
 
 
 def pitches(*lines: Lines | None) -> tuple[int, ...]:

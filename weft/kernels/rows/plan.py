@@ -57,7 +57,8 @@ class RowPlan:
 
     `whole`: these are all columns. `even`: programs have `lines` rows each, none less. `ahead`: for how many steps rows are
     copied to shared memory meanwhile. `numbers`: how many numbers of a row the warps that have it exchange at a time. `down`:
-    lanes and warps that lie across rows. `tickets`: programs draw their rows (`Rows.draw`)."""
+    lanes and warps that lie across rows. `tickets`: programs draw their rows (`Rows.draw`). `align`: if not 0, rows begin
+    anywhere, and their tiles at the multiple of so many elements before."""
 
     blocks: int
     warps: int
@@ -70,6 +71,7 @@ class RowPlan:
     numbers: int
     down: tuple[int, int]
     tickets: bool = False
+    align: int = 0
 
     @property
     def layout(self) -> Any:
@@ -156,11 +158,15 @@ def chosen_moments(cols: int) -> RowConfig:
 
 @cache
 def plan_of(
-    config: RowConfig, rows: int, cols: int, vec: int, *, ahead: int = 0, numbers: int = 1, most: int = 1 << 30
-) -> RowPlan:
-    """The plan for `rows` rows of `cols` columns, `vec` elements an access; at most `most` elements of a block are held."""
+    config: RowConfig, rows: int, cols: int, vec: int, *, ahead: int = 0, numbers: int = 1, most: int = 1 << 30,
+    align: int = 0,
+) -> RowPlan:  # fmt: skip
+    """The plan for `rows` rows of `cols` columns, `vec` elements an access; at most `most` elements of a block are held. With
+    `align` rows begin anywhere, and a program has one at a time, of which none is copied ahead."""
     blocks, warps = config.num_ctas, config.num_warps
-    part = max(power_of_two(-(-cols // blocks)), vec)
+    part = max(power_of_two(-(-(cols + max(align - 1, 0)) // blocks)), vec)
+    if align:
+        warps, ahead = min(max(part // (WARP_SIZE * config.each), 1), warps), 0
     part = min(part, max(vec * WARP_SIZE * warps, power_of_two(most)))
     across = min(max(part // (WARP_SIZE * config.each), 1), warps)
     down = (1, 1)
@@ -172,7 +178,8 @@ def plan_of(
     lines = blocks if blocks > 1 else down[0] * down[1] * max(config.each // held, 1)
     lines = lines if blocks > 1 else min(lines, max(power_of_two(rows), down[0] * down[1]))
     even = blocks > 1 or rows % lines == 0
-    return RowPlan(blocks, warps, lines, part, vec, part * blocks == cols, even, ahead, numbers, down)
+    whole = part * blocks == cols and not align
+    return RowPlan(blocks, warps, lines, part, vec, whole, even, ahead, numbers, down, align=align)
 
 
 def power_of_two(number: int) -> int:

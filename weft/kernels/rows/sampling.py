@@ -8,7 +8,7 @@ from typing import Any
 from weft.kernels.device.sampling import sample_rows
 from weft.kernels.memory import empty_like
 from weft.kernels.rows.launch import groups_of
-from weft.kernels.rows.operands import Lines, check_columns, lines_of, parameter, pitches, vector_of, width_of
+from weft.kernels.rows.operands import Lines, access_of, check_columns, lines_of, parameter, pitches, vector_of
 from weft.kernels.rows.plan import BACKWARD_REGISTERS, RowConfig, chosen_rows, plan_of
 from weft.plain import as_number, whole
 
@@ -43,9 +43,10 @@ def sample(
         return samples
     if not source.cols:
         raise parameter(op, "logits", list(source.shape), "at least one token")
-    config = config or chosen_rows(source.cols)
+    vec, align = access_of(config, source)
+    config = config or chosen_rows(source.cols + align)
     check_columns(op, source, config)
-    plan = plan_of(config, source.rows, source.cols, width_of(source.cols, source), numbers=2)
+    plan = plan_of(config, source.rows, source.cols, vec, numbers=2, align=align)
     plan = replace(plan, ahead=False)
     programs = groups_of(plan, source.rows)
     options: dict[str, Any] = {**plan.options, "maxnreg": BACKWARD_REGISTERS}

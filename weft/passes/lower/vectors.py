@@ -6,6 +6,9 @@ Registers form a vector if their addresses are consecutive, the first address is
 of vector accesses), and the mask is known to be the same for all of them. In most kernels the affine form of the address proves
 this. Where it cannot (loaded offsets, quotients and remainders, the author's hints), the value facts of the tile may. The
 result is the widest vector of the target that fits every register of the access.
+
+A mask such as `column < n` cuts at most a few vectors of a row. If nothing but it stands against wider vectors, they are
+accessed where the mask has them whole, and the elements of those that it cuts one by one, in a branch that few warps take.
 """
 
 from __future__ import annotations
@@ -29,15 +32,21 @@ Groups = tuple[Table, ...]
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Groups of `vec` registers with consecutive addresses, the lowest address first."""
+    """Groups of `vec` registers with consecutive addresses, the lowest address first. The mask may `cut` groups."""
 
     vec: int
     groups: Groups
+    cut: bool = False
 
     @property
     def leaders(self) -> Table:
         """The register of each group's lowest address."""
-        return tuple([group[0] for group in self.groups])
+        return leaders_of(self.groups)
+
+
+def leaders_of(groups: Groups) -> Table:
+    """The first register of each group."""
+    return tuple([group[0] for group in groups])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +58,16 @@ class Tiles:
 
 
 def vectorize(
-    lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int, limit: int = MOST
-) -> Vectors:
-    """The widest grouping of `registers`, of at most `limit`, for an access of `itemsize` bytes per element."""
+    lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int, limit: int = MOST,
+    *, cuts: bool = False,
+) -> Vectors:  # fmt: skip
+    """The widest grouping of `registers`, of at most `limit`, for an access of `itemsize` bytes per element. With `cuts` the
+    mask may cut groups, if it is decided by their first and last registers."""
     found = _widest(lo, tiles, address, mask, registers, itemsize, limit)
+    if cuts and mask is not None:
+        wider = _widest(lo, Tiles(tiles.ptr, None), address, None, registers, itemsize, limit)
+        if wider.vec > found.vec and _by_ends(mask, wider.groups):
+            found = Vectors(wider.vec, wider.groups, cut=True)
     if lo.widths is not None and limit == MOST:
         wider = 2 * found.vec
         most = wider * itemsize > lo.target.max_access_bits // 8 or not isinstance(tiles.ptr.type, TileType)
@@ -179,6 +194,50 @@ def _counts_up(const: Table, strides: Groups, groups: Groups) -> bool:
         for group in groups
         for i, r in enumerate(group)
     )
+
+
+# Masks that cut vectors.
+
+
+def _by_ends(mask: Form, groups: Groups) -> bool:
+    """Whether in each group the mask is that of its first and its last register: comparisons of numbers that count up."""
+    if isinstance(mask, Both):
+        return _by_ends(mask.lhs, groups) and _by_ends(mask.rhs, groups)
+    if not isinstance(mask, Compare):
+        return isinstance(mask, Splat)
+    lhs, rhs = _constant(mask.lhs, groups), _constant(mask.rhs, groups)
+    if lhs and rhs:
+        return True
+    counting = mask.rhs if lhs else mask.lhs
+    return (lhs or rhs) and mask.predicate in _DECIDES and _in_order(counting.const, _tables(counting), groups)
+
+
+_DECIDES = {"lt": -1, "le": -1, "gt": 0, "ge": 0}
+"""The place in a group of the register that decides for all of it, where the left side counts up."""
+
+
+@cache
+def _in_order(const: Table, strides: Groups, groups: Groups) -> bool:
+    """Whether in each group the constants are consecutive, and the stride tables are equal."""
+    return _all_equal(strides, groups) and all(
+        const[r] == const[group[0]] + i for group in groups for i, r in enumerate(group)
+    )
+
+
+def at_ends(mask: Form, groups: Groups, *, whole: bool) -> Form:
+    """One predicate of each group: whether all its registers are in the mask (`whole`), or whether some may be."""
+    if isinstance(mask, Both):
+        lhs, rhs = at_ends(mask.lhs, groups, whole=whole), at_ends(mask.rhs, groups, whole=whole)
+        assert not isinstance(lhs, Affine) and not isinstance(rhs, Affine)
+        return Both(lhs, rhs, len(groups))
+    if isinstance(mask, Splat):
+        return Splat(mask.value, len(groups))
+    assert isinstance(mask, Compare)
+    place = _DECIDES.get(mask.predicate, 0)
+    if _constant(mask.lhs, groups) == whole:
+        # The right side counts up, or some is asked for: the other end decides. Either will do if none counts.
+        place = -1 - place
+    return mask.gathered(tuple([group[place] for group in groups]))
 
 
 # From value facts of tiles.

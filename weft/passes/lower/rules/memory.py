@@ -5,21 +5,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.analysis.facts.congruence import MOST
 from weft.errors import distributed as errors
 from weft.errors import fail
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import ScalarType, TileType, int1, int64
-from weft.ops import arith, memory, regs, sync
+from weft.ops import arith, control, memory, regs, sync
 from weft.ops.check import linear_of, pointer_of
 from weft.ops.regs import Table
-from weft.passes.lower.blocks import acting, both, owns_first
+from weft.passes.lower.blocks import acting, both, owns_first, where
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
 from weft.passes.lower.forms import Array, Form, Splat, sum_strides
 from weft.passes.lower.placement import leaders, owned
 from weft.passes.lower.rules.arith import affine, elementwise, kept_scalar
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Tiles, Vectors, address_operands, vectorize
+from weft.passes.lower.vectors import Groups, Tiles, Vectors, address_operands, at_ends, leaders_of, vectorize
 
 REDUCED_BYTES = 16
 """Of the widest vector that is added to memory (PTX ISA, red)."""
@@ -75,17 +77,33 @@ def load(lo: Lowering, op: Op) -> None:
     same = (0,) if scalar else leaders(linear_of(ptr))
     wanted = tuple(sorted(set(same)))
     limit = _multimem_limit(op) if op.attrs["multimem"] else MOST
-    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, pointer_of(ptr).element_ty.itemsize, limit)
+    cuts = not (scalar or op.attrs["volatile"] or op.attrs["multimem"])
+    itemsize = pointer_of(ptr).element_ty.itemsize
+    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, itemsize, limit, cuts=cuts)
     _check_pairs(op, vectors)
     slot = {register: i for i, register in enumerate(wanted)}
-    base, strides, offsets = address_operands(lo, address, vectors.leaders)
     reader = _scalar_owner(lo, op) if scalar and op.attrs["volatile"] else None
-    value: Value = lo.emit(
-        memory.load_regs, base, predicate(lo, masked, vectors.leaders, reader),
-        None if default is None else lo.array(lo.picked(default, wanted)), *strides,
-        offsets=offsets, registers=tuple(tuple([slot[r] for r in group]) for group in vectors.groups),
-        vec=vectors.vec, count=len(wanted), name=op.result.name, **op.attrs,
-    )  # fmt: skip
+
+    def loaded(groups: Groups, on: Value | None, otherwise: Value | None, cut: bool = False) -> Value:
+        base, strides, offsets = address_operands(lo, address, leaders_of(groups))
+        return lo.emit(
+            memory.load_regs, base, on, otherwise, *strides,
+            offsets=offsets, registers=tuple(tuple([slot[r] for r in group]) for group in groups),
+            vec=len(groups[0]), count=len(wanted), cut=cut, name=op.result.name, **op.attrs,
+        )  # fmt: skip
+
+    otherwise = None if default is None else lo.array(lo.picked(default, wanted))
+    if vectors.cut and masked is not None:
+        whole, some, each = _cut(lo, vectors, masked, None)
+        value = loaded(vectors.groups, whole, otherwise)
+        with lo.nested(()) as then:
+            single = tuple([(r,) for group in vectors.groups for r in group])
+            lo.emit(control.yield_, loaded(single, each(), value, cut=True))
+        with lo.nested(()) as orelse:
+            lo.emit(control.yield_, value)
+        value = lo.emit(control.if_, some, regions=(then.done, orelse.done), name=op.result.name)
+    else:
+        value = loaded(vectors.groups, predicate(lo, masked, vectors.leaders, reader), otherwise)
     if reader is not None:
         lo.env[op.result] = broadcast_scalar(lo, value, op.result in lo.used)
         return
@@ -93,6 +111,26 @@ def load(lo: Lowering, op: Op) -> None:
         lo.env[op.result] = lo.emit(regs.extract, value, index=0, name=op.result.name)
         return
     lo.define(op, lo.picked(Array(value), tuple([slot[r] for r in same])))
+
+
+def _cut(lo: Lowering, vectors: Vectors, mask: Form, owner: Value | None) -> tuple[Value, Value, Callable[[], Value]]:
+    """Of vectors that the mask may cut: a predicate of each that it has whole, a scalar for whether it may cut some, and what
+    emits the predicates of the elements of these, in the order of the groups."""
+    groups = vectors.groups
+    whole, some = (lo.array(at_ends(mask, groups, whole=whole)) for whole in (True, False))
+    cut: Value = lo.emit(arith.xor, whole, some)
+    if owner is not None:
+        whole, cut = (lo.emit(arith.and_, x, lo.emit(regs.splat, owner, count=len(groups))) for x in (whole, cut))
+    any_cut = lo.emit(regs.extract, cut, index=0)
+    for i in range(1, len(groups)):
+        any_cut = lo.emit(arith.or_, any_cut, lo.emit(regs.extract, cut, index=i))
+
+    def each() -> Value:
+        elements = lo.array(lo.picked(mask, tuple([r for group in groups for r in group])))
+        spread = lo.gather(cut, tuple([i for i in range(len(groups)) for _ in range(vectors.vec)]))
+        return lo.emit(arith.and_, elements, spread)
+
+    return whole, any_cut, each
 
 
 def _ordered_load(lo: Lowering, op: Op) -> None:
@@ -133,13 +171,26 @@ def store(lo: Lowering, op: Op) -> None:
     # PTX models a vector access as scalar accesses in unspecified order ("Memory Operations on Vector Data Types"), so accesses
     # with a memory order are scalar.
     limit = 1 if op.attrs["order"] else _multimem_limit(op) if op.attrs["multimem"] else MOST
-    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, pointer_of(ptr).element_ty.itemsize, limit)
+    cuts = isinstance(ptr.type, TileType) and not op.attrs["multimem"]
+    itemsize = pointer_of(ptr).element_ty.itemsize
+    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, itemsize, limit, cuts=cuts)
     _check_pairs(op, vectors)
-    base, strides, offsets = address_operands(lo, address, vectors.leaders)
-    lo.emit(
-        memory.store_regs, base, lo.array(data), predicate(lo, masked, vectors.leaders, owner), *strides,
-        offsets=offsets, registers=vectors.groups, vec=vectors.vec, **op.attrs,
-    )  # fmt: skip
+    value = lo.array(data)
+
+    def stored(groups: Groups, on: Value | None, cut: bool = False) -> None:
+        base, strides, offsets = address_operands(lo, address, leaders_of(groups))
+        lo.emit(
+            memory.store_regs, base, value, on, *strides,
+            offsets=offsets, registers=groups, vec=len(groups[0]), cut=cut, **op.attrs,
+        )  # fmt: skip
+
+    if vectors.cut and masked is not None:
+        whole, some, each = _cut(lo, vectors, masked, owner)
+        stored(vectors.groups, whole)
+        with where(lo, some):
+            stored(tuple([(r,) for group in vectors.groups for r in group]), each(), cut=True)
+    else:
+        stored(vectors.groups, predicate(lo, masked, vectors.leaders, owner))
 
 
 def atomic(lo: Lowering, op: Op) -> None:
