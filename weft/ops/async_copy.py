@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft.ir.core import Attrs, Effect, Value
 from weft.ir.define import op, reads
-from weft.ir.types import RegsType, SharedArrayType
+from weft.ir.types import RegsType, SharedArrayType, int32
 from weft.layout.shared.layouts import Pads
 from weft.ops.check import barrier, boolean, pointer_of, require, same_form, scalar, shared, tile
 from weft.ops.memory import Cache, L2Policy
@@ -25,9 +25,10 @@ def _waits(attrs: Attrs) -> tuple[Effect, ...]:
 @op("async_copy.global_to_shared", effects=(reads("ptr"), WRITES), stage="tile", removed_by=LOWER, verb="copied to")
 def global_to_shared(
     handle: Value, ptr: Value, mask: Value | None, cache: Cache = "", l2: L2Policy = (), prefetch: int = 0,
-    volatile: bool = False,
+    volatile: bool = False, zeros: bool = True,
 ) -> None:  # fmt: skip
-    """Start an asynchronous copy of the elements at `ptr` to shared memory; where `mask` does not hold, zeros are written.
+    """Start an asynchronous copy of the elements at `ptr` to shared memory; where `mask` does not hold, zeros are written, or
+    without `zeros` anything.
 
     Each thread copies the elements whose addresses it holds, 4, 8 or 16 bytes per instruction."""
     t, p = shared(handle), tile(ptr)
@@ -41,7 +42,7 @@ COPIES = (reads("ptr"), Effect("write", "shared", "memory", completes="cp.async"
 
 @op("async_copy.copy", effects=COPIES)
 def copy(
-    memory: Value, base: Value, ptr: Value, mask: Value | None, active: Value | None, *strides: Value,
+    memory: Value, base: Value, ptr: Value, mask: Value | None, active: Value | None, sizes: Value | None, *strides: Value,
     offsets: tuple[Table, ...], places: Table, vec: int, added: Table = (), pads: Pads = (),
     cache: Cache = "", l2: L2Policy = (), prefetch: int = 0,
 ) -> None:  # fmt: skip
@@ -49,7 +50,8 @@ def copy(
 
     Copy i reads from the address that `ptr`, `strides` and `offsets` give (as in `memory.load_regs`) and writes to the offset
     that `base`, `places`, `added` and `pads` give (as in `shared.store_regs`). `mask` is one predicate per copy, or one for
-    all. Threads in which the scalar `active` does not hold copy nothing."""
+    all. Threads in which the scalar `active` does not hold copy nothing. With `sizes` each copy reads so many of its elements,
+    and writes zeros for the others."""
     t = memory.type
     count = len(places)
     scalar(base)
@@ -61,6 +63,7 @@ def copy(
     require(len(added) in (0, count), "an added offset per copy, or none")
     require(not isinstance(ptr.type, RegsType) or ptr.type.count == count, "one address per copy")
     require(mask is None or not isinstance(mask.type, RegsType) or mask.type.count == count, "one predicate per copy")
+    require(sizes is None or sizes.type == RegsType(int32, count), "a number of elements per copy")
 
 
 @op("async_copy.commit", effects=(Effect("sync", "io"),))

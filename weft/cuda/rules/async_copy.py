@@ -31,16 +31,18 @@ _ARRIVE = {
     ),
 }
 WIDEST = 16
+_ON, _BYTES = "bool on", "int nbytes"
 
 
-def _copy_piece(name: str, width: int, masked: bool, cache: str, l2: L2Policy, prefetch: int) -> Piece:
-    """`name(to, from)`, and the masked `name(to, from, on)`, which writes zeros if `on` is false."""
-    head = f"DEV void {name}(u32 to, const void* from{', bool on' if masked else ''}) {{"
+def _copy_piece(name: str, width: int, masked: str, cache: str, l2: L2Policy, prefetch: int) -> Piece:
+    """`name(to, from)`, or with the parameter `masked` `name(to, from, on)`, which writes zeros if `on` is false, and `name(to,
+    from, nbytes)`, which writes zeros beyond these bytes."""
+    head = f"DEV void {name}(u32 to, const void* from{masked and ', '}{masked}) {{"
     # cp.async zero-fills the bytes beyond its source size operand, so a masked copy has size 0 (PTX ISA, cp.async).
-    size = f', "r"(on ? {width} : 0)' if masked else ""
+    size = {"": "", _ON: f', "r"(on ? {width} : 0)', _BYTES: ', "r"(nbytes)'}[masked]
     hint, policy = ("", "") if not l2 else (HINT, f', "l"({policy_name(l2)}())')
     hint += f".L2::{prefetch}B" if prefetch else ""
-    operands = f"[%0], [%1], {width}{', %2' if masked else ''}{f', %{2 + masked}' if l2 else ''}"
+    operands = f"[%0], [%1], {width}{', %2' if masked else ''}{f', %{2 + bool(masked)}' if l2 else ''}"
     # With a policy and an address that is a register and a uniform register, ptxas takes wrong uniform registers for both, and
     # the copy is an illegal instruction (13.0, sm_90a: `LDGSTS [R3+UR0], desc[UR1]` in a loop over slots). Addresses of
     # shared memory have 24 bits: the mask changes none, and leaves one register.
@@ -53,7 +55,7 @@ def _copy_piece(name: str, width: int, masked: bool, cache: str, l2: L2Policy, p
 
 @emits(async_copy.copy)
 def _copy(e: Emitter, op: Op) -> None:
-    memory, base, ptr, mask, active, *strides = op.operands
+    memory, base, ptr, mask, active, sizes, *strides = op.operands
     assert memory is not None and base is not None and ptr is not None
     element = memory.type.element
     width = op.attrs["vec"] * element.itemsize
@@ -62,12 +64,16 @@ def _copy(e: Emitter, op: Op) -> None:
     around = width == WIDEST and cache != ".ca"
     through = "l1" * (width == WIDEST and not around)
     tags = [f"copy_async_{width}", through, *define_policy(e, l2), f"{prefetch}B" if prefetch else ""]
-    name = "_".join(filter(None, [*tags, "or_zero" * (mask is not None)]))
-    e.pieces.define(name, _copy_piece(name, width, mask is not None, ".cg" if around else ".ca", l2, prefetch))
+    masked = _BYTES if sizes is not None else _ON if mask is not None else ""
+    name = "_".join(filter(None, [*tags, {"": "", _ON: "or_zero", _BYTES: "part"}[masked]]))
+    e.pieces.define(name, _copy_piece(name, width, masked, ".cg" if around else ".ca", l2, prefetch))
 
     def text(index: Index) -> str:
         to = element_address(e, memory, base, op.attrs["places"], op.attrs["added"], op.attrs["pads"], index)
         on = "" if mask is None else f", {e.at(mask, index)}"
+        if sizes is not None:
+            size = f"{e.at(sizes, index)} * {element.itemsize}"
+            on = f", {size}" if mask is None else f", {e.at(mask, index)} ? {size} : 0"
         return f"{name}({to}, {address(e, ptr, op.attrs['offsets'], strides, index)}{on});"
 
     with nullcontext() if active is None else e.braces(f"if ({e.at(active)})"):

@@ -270,13 +270,14 @@ class Rows:
     def fetch(self, streams, slot, row):
         """Start to copy rows that begin at `row`, if there are any, and close the group of copies."""
         if row < self.count:
-            mask = self.inside(row)
+            rows = self.beginning(streams[0].base, row, streams[0].stride)
+            mask = rows.inside(row)
             for i in gl.static_range(len(streams)):
-                buffer, addresses = streams[i].buffer.index(slot), self.place(streams[i].base, row, streams[i].stride)
+                buffer, addresses = streams[i].buffer.index(slot), rows.place(streams[i].base, row, streams[i].stride)
                 if mask is None:
                     async_copy.async_copy_global_to_shared(buffer, addresses)
                 else:
-                    async_copy.async_copy_global_to_shared(buffer, addresses, mask=mask)
+                    async_copy.async_copy_global_to_shared(buffer, addresses, mask=mask, zeros=not self.plan.align)
         async_copy.commit_group()
 
     @jit
@@ -285,7 +286,10 @@ class Rows:
         anywhere `other`."""
         if not self.plan.ahead:
             return self.load(stream.base, row, stream.stride, other if self.plan.align else 0.0)
-        return stream.buffer.index(slot).load(self.plan.layout)
+        x = stream.buffer.index(slot).load(self.plan.layout)
+        if self.plan.align:
+            x = gl.where(self.inside_columns(), x, gl.full_like(x, other))
+        return x
 
     @jit
     def arrived(self):
@@ -351,11 +355,9 @@ class Rows:
         line = gl.arange(0, plan.lines, gl.SliceLayout(1, like.layout))[:, None]
         warp = gl.arange(0, plan.across, gl.SliceLayout(0, like.layout))[None, :]
         first = warp * plan.span + (line * plan.part if plan.blocks > 1 else line * 0)
-        if plan.align:
-            return (own_columns(plan, self.cols + self.skew - first) - own_columns(plan, self.skew - first)).to(
-                gl.float32
-            )
-        return own_columns(plan, self.cols - first).to(gl.float32)
+        rest = gl.clamp((self.cols - first).to(gl.float32), 0.0, plan.part * 1.0).to(gl.int32)
+        step: gl.constexpr = plan.across * plan.span
+        return (rest // step * plan.span + gl.minimum(rest % step, plan.span)).to(gl.float32)
 
     @jit
     def exchanged(self, turn, values):
@@ -437,14 +439,6 @@ class Rows:
         else:
             column = gl.arange(0, self.plan.part, gl.SliceLayout(0, self.plan.layout))
             gl.store(start + column, gl.sum(x, axis=0), mask=column < self.cols)
-
-
-@jit
-def own_columns(plan: gl.constexpr, rest):
-    """How many of the next `rest` columns a warp has that has the first of them."""
-    rest = gl.clamp(rest.to(gl.float32), 0.0, plan.part * 1.0).to(gl.int32)
-    step: gl.constexpr = plan.across * plan.span
-    return rest // step * plan.span + gl.minimum(rest % step, plan.span)
 
 
 @gl.constexpr_function

@@ -88,8 +88,7 @@ def cross_entropy(
         config = replace(config, num_ctas=1)
         plan = plan_of(config, source.rows, source.cols, vec, most=_most(config, target), align=align)
     if plan.blocks > 1:
-        ahead = 0 if align else config.copies(1, vec * source.itemsize)
-        plan = drawing(replace(plan, ahead=ahead), source.rows, 3 if smooth else 2)
+        plan = drawing(replace(plan, ahead=config.copies(1, vec * source.itemsize)), source.rows, 3 if smooth else 2)
     common = (
         logits, labels, losses, lse, grad, factors, source.rows, source.cols, *pitches(source, target), smooth, z, ignored,
         smooth != 0, scaled,

@@ -12,7 +12,6 @@ from weft.kernels.rows.operands import (
     FLOATS,
     LARGEST,
     Lines,
-    access_of,
     check_columns,
     dtype_of,
     lines_of,
@@ -137,16 +136,16 @@ def _forward(
         for wanted in (dtype in LARGEST, statistics and op == "layer_norm", statistics)
     )
     if source.rows and source.cols:
-        vec, align = access_of(config, source, second, target, summed)
-        config = config or (chosen_moments if op == "layer_norm" else chosen_rows)(source.cols + align)
+        config = config or (chosen_moments if op == "layer_norm" else chosen_rows)(source.cols)
         check_columns(op, source, config)
+        vec = width_of(source.cols, source, second, target, summed, *vectors)
         # Large blocks leave a multiprocessor nothing to do while they wait for a row.
         ahead = config.copies(
             config.num_ctas > 1 or config.num_warps >= LARGE_WARPS,
             vec * min(source.itemsize, second.itemsize if second else 4),
         )
         numbers = 2 if op == "layer_norm" else 1
-        plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, numbers=numbers, align=align)
+        plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, numbers=numbers)
         plan = drawing(plan, source.rows, numbers)
         counter = counter_of(plan, x, stream)
         given = (
@@ -156,7 +155,7 @@ def _forward(
         options: dict[str, Any] = {**plan.options, "maxnreg": plan.registers}
         key = _key(source, second, target, summed, *vectors, scales, means, rstds)
         programs = groups_of(plan, source.rows)
-        if plan.ahead or config.programs:
+        if ahead or config.programs:
             programs = persistent(normalise, given, options, plan, config, source.rows, source.device, key)
         launched(normalise, programs, given, options, stream)
     if second is None and scales is None and not statistics:

@@ -162,11 +162,11 @@ def plan_of(
     align: int = 0,
 ) -> RowPlan:  # fmt: skip
     """The plan for `rows` rows of `cols` columns, `vec` elements an access; at most `most` elements of a block are held. With
-    `align` rows begin anywhere, and a program has one at a time, of which none is copied ahead."""
+    `align` rows begin anywhere, and a program has one at a time."""
     blocks, warps = config.num_ctas, config.num_warps
     part = max(power_of_two(-(-(cols + max(align - 1, 0)) // blocks)), vec)
     if align:
-        warps, ahead = min(max(part // (WARP_SIZE * config.each), 1), warps), 0
+        warps = min(max(part // (WARP_SIZE * config.each), 1), warps)
     part = min(part, max(vec * WARP_SIZE * warps, power_of_two(most)))
     across = min(max(part // (WARP_SIZE * config.each), 1), warps)
     down = (1, 1)

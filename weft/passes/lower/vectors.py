@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from weft.analysis.facts.congruence import MOST, power_of_two_part
 from weft.ir.core import Value
-from weft.ir.types import TileType
+from weft.ir.types import TileType, int32
 from weft.layout import LinearLayout
-from weft.ops.check import linear_of
+from weft.ops import arith, regs
+from weft.ops.check import dtype_of, linear_of
 from weft.ops.regs import Table
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat
 from weft.passes.lower.placement import register_coordinates, thread_columns, union
@@ -28,6 +30,8 @@ from weft.passes.lower.state import Lowering
 from weft.passes.lower.widths import Reason, Width
 
 Groups = tuple[Table, ...]
+Cuts = Literal["", "ends", "anywhere"]
+"""Which vectors a mask may cut: none; those in which it ends; any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +63,14 @@ class Tiles:
 
 def vectorize(
     lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int, limit: int = MOST,
-    *, cuts: bool = False,
+    *, cuts: Cuts = "",
 ) -> Vectors:  # fmt: skip
-    """The widest grouping of `registers`, of at most `limit`, for an access of `itemsize` bytes per element. With `cuts` the
-    mask may cut groups, if it is decided by their first and last registers."""
+    """The widest grouping of `registers`, of at most `limit`, for an access of `itemsize` bytes per element. `cuts`: which
+    groups the mask may cut, if their first and last registers decide it."""
     found = _widest(lo, tiles, address, mask, registers, itemsize, limit)
     if cuts and mask is not None:
         wider = _widest(lo, Tiles(tiles.ptr, None), address, None, registers, itemsize, limit)
-        if wider.vec > found.vec and _by_ends(mask, wider.groups):
+        if wider.vec > found.vec and _by_ends(mask, wider.groups, cuts):
             found = Vectors(wider.vec, wider.groups, cut=True)
     if lo.widths is not None and limit == MOST:
         wider = 2 * found.vec
@@ -199,17 +203,24 @@ def _counts_up(const: Table, strides: Groups, groups: Groups) -> bool:
 # Masks that cut vectors.
 
 
-def _by_ends(mask: Form, groups: Groups) -> bool:
+def _by_ends(mask: Form, groups: Groups, cuts: Cuts) -> bool:
     """Whether in each group the mask is that of its first and its last register: comparisons of numbers that count up."""
     if isinstance(mask, Both):
-        return _by_ends(mask.lhs, groups) and _by_ends(mask.rhs, groups)
+        return _by_ends(mask.lhs, groups, cuts) and _by_ends(mask.rhs, groups, cuts)
     if not isinstance(mask, Compare):
         return isinstance(mask, Splat)
     lhs, rhs = _constant(mask.lhs, groups), _constant(mask.rhs, groups)
     if lhs and rhs:
         return True
     counting = mask.rhs if lhs else mask.lhs
-    return (lhs or rhs) and mask.predicate in _DECIDES and _in_order(counting.const, _tables(counting), groups)
+    if not (lhs or rhs) or mask.predicate not in _DECIDES or not _in_order(counting.const, _tables(counting), groups):
+        return False
+    return cuts == "anywhere" or _ends(mask, groups)
+
+
+def _ends(mask: Compare, groups: Groups) -> bool:
+    """Whether a comparison of numbers that count up holds up to one of them; otherwise it holds from one on."""
+    return (_DECIDES[mask.predicate] == -1) != _constant(mask.lhs, groups)
 
 
 _DECIDES = {"lt": -1, "le": -1, "gt": 0, "ge": 0}
@@ -222,6 +233,29 @@ def _in_order(const: Table, strides: Groups, groups: Groups) -> bool:
     return _all_equal(strides, groups) and all(
         const[r] == const[group[0]] + i for group in groups for i, r in enumerate(group)
     )
+
+
+def sizes(lo: Lowering, mask: Form, groups: Groups) -> Value | None:
+    """How many registers of each group there are up to the last one in the mask, of groups with some; None if always all."""
+    if isinstance(mask, Both):
+        lhs, rhs = sizes(lo, mask.lhs, groups), sizes(lo, mask.rhs, groups)
+        return lhs or rhs if lhs is None or rhs is None else lo.emit(arith.minimum, lhs, rhs)
+    if not isinstance(mask, Compare) or (_constant(mask.lhs, groups) and _constant(mask.rhs, groups)):
+        return None
+    if not _ends(mask, groups):
+        return None
+    first = mask.gathered(tuple([group[0] for group in groups]))
+    limit, start = (first.lhs, first.rhs) if _constant(mask.lhs, groups) else (first.rhs, first.lhs)
+    rest: Value = lo.emit(arith.sub, lo.array(limit), lo.array(start))
+    if mask.predicate in ("le", "ge"):
+        one = lo.emit(regs.splat, lo.constant(1, dtype_of(rest)), count=len(groups))
+        rest = lo.emit(arith.add, rest, one)
+    if dtype_of(rest) != int32:
+        rest = lo.emit(arith.cast, rest, dtype=int32)
+    whole = lo.array(at_ends(mask, groups, whole=True))
+    every = lo.emit(regs.splat, lo.constant(len(groups[0]), int32), count=len(groups))
+    # The difference of numbers that are far apart may wrap.
+    return lo.emit(arith.select, whole, every, rest)
 
 
 def at_ends(mask: Form, groups: Groups, *, whole: bool) -> Form:

@@ -8,7 +8,7 @@ from weft.errors import hazard
 from weft.ir.core import Op
 from weft.ir.types import TileType
 from weft.ops import async_copy
-from weft.sim.machine.data import Array, Data, arange
+from weft.sim.machine.data import Array, Data, Mark, arange
 from weft.sim.machine.hardware import linear_of
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import global_access as access
@@ -24,6 +24,8 @@ from weft.sim.rule import rule
 from weft.sim.rules.mbarrier import barrier_at
 from weft.sim.rules.regs import per_thread, table_of
 from weft.sim.rules.shared import bases, element_of, shared_type
+
+MASKED_OFF = "the copy that writes it is masked off, with `zeros=False`"
 
 
 @rule(async_copy.global_to_shared)
@@ -41,8 +43,9 @@ def _full(data: Data, shape: tuple[int, ...]) -> Data:
 
 @rule(async_copy.copy)
 def _copy(
-    task: Task, op: Op, handle: Handle, base: Data, ptr: Data, mask: Data | None, active: Data | None, *strides: Data
-) -> None:
+    task: Task, op: Op, handle: Handle, base: Data, ptr: Data, mask: Data | None, active: Data | None, sizes: Data | None,
+    *strides: Data,
+) -> None:  # fmt: skip
     """Each thread's copies; inactive ones copy nothing."""
     vec, element = int(op.attrs["vec"]), element_of(op.operands[0])
     constants, *factors = table_of(op, "offsets")
@@ -55,12 +58,23 @@ def _copy(
     if not np.any(chosen):
         return
     _check_aligned(task, op, handle, elements[..., 0], chosen, element.itemsize * vec)
-    if vec == 1:
+    if sizes is not None:
+        address, mask, vec = _each(task, address, mask, sizes, vec, element.itemsize)
+    elif vec == 1:
         elements, threads = elements[..., 0], threads[..., 0]
     place = places.some_place(task, handle, element, elements, elements[chosen].ravel(), threads[chosen].ravel())
-    with task.only(chosen):
+    with task.only(chosen if sizes is None else chosen[..., None]):
         request = Request(task, op, address, mask, vec, operand=2)
         _start(task, op, handle, place, request, chosen)
+
+
+def _each(task: Task, address: Data, mask: Data | None, sizes: Data, vec: int, itemsize: int) -> tuple[Data, Data, int]:
+    """The addresses and the mask of the elements of copies that read `sizes` of theirs each."""
+    own = np.asarray(per_thread(task, address, np.shape(address.array)[-1]).array)[..., None] + arange(vec) * itemsize
+    on = arange(vec) < np.asarray(sizes.array)[..., None]
+    if mask is not None:
+        on = on & np.asarray(mask.array)[..., None]
+    return Data(own), Data(np.broadcast_to(on, own.shape)), 1
 
 
 def _check_aligned(task: Task, op: Op, handle: Handle, starts: Array, chosen: Array, width: int) -> None:
@@ -98,6 +112,9 @@ def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, c
         at: Array = place.mine if chosen is None else chosen
         at = ... if at is None else at
         places.put(task, handle, place, request.element, place.elements[at], bits[at])
+        if request.where is not None and not op.attrs.get("zeros", True):
+            left = Mark(np.broadcast_to(~request.where, place.elements.shape)[at], MASKED_OFF, op.loc)
+            places.mark(task, handle, place, request.element, place.elements[at], left)
 
     running = task.active
     # A thread participates in the group if it made at least one of the copies.

@@ -33,9 +33,12 @@ LEAST_BYTES = 4
 @builtin
 def async_copy_global_to_shared(
     smem: shared_memory_descriptor, pointer: Addresses, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "",
-    volatile: bool = False, *, cache_policy: AnyPolicy | None = None,
+    volatile: bool = False, *, cache_policy: AnyPolicy | None = None, zeros: bool = True,
 ) -> None:  # fmt: skip
     """Start a copy of the elements at a tile of addresses to a buffer of the same shape, with zeros where `mask` is false.
+
+    With `zeros=False` elements where `mask` is false are undefined instead. Copies then keep their width where the mask begins
+    within one of them, as in rows that begin anywhere: what is before is copied, too. Where it ends they always do.
 
     Each thread copies the elements whose addresses it holds, 4, 8 or 16 bytes at a time. The copy belongs to the group that
     the next `commit_group` closes, and is complete after a `wait_group`. `cache_modifier`: `.ca .cg`;
@@ -67,7 +70,7 @@ def async_copy_global_to_shared(
     _check_bytes(sources, memory)
     hints = {"cache": cache_modifier or "", "l2": l2_policy(eviction_policy) if eviction_policy else ()} | own
     operands = (memory, sources, place_mask(what, mask, form))
-    apply_many(ops.global_to_shared, operands, **hints, volatile=bool(volatile))
+    apply_many(ops.global_to_shared, operands, **hints, volatile=bool(volatile), zeros=bool(zeros))
 
 
 async_load = async_copy_global_to_shared

@@ -14,7 +14,7 @@ from weft.passes.lower.operands import require
 from weft.passes.lower.rules.memory import operand_form, predicate
 from weft.passes.lower.rules.shared import places, plan
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Tiles, Vectors, address_operands, vectorize
+from weft.passes.lower.vectors import Cuts, Tiles, Vectors, address_operands, at_ends, sizes, vectorize
 
 # cp.async copies 4, 8 or 16 bytes (PTX ISA, cp.async).
 LEAST_BYTES = 4
@@ -34,9 +34,13 @@ def global_to_shared(lo: Lowering, op: Op) -> None:
     whole, piece = [i // pieces for i in order], [i % pieces * vectors.vec for i in order]
     pointer, strides, tables = address_operands(lo, address, vectors.leaders)
     moved = tuple([(added[i] if added else 0) + p for i, p in zip(whole, piece, strict=True)])
+    read = None
+    if vectors.cut and masked is not None:
+        on, read = lo.array(at_ends(masked, vectors.groups, whole=False)), sizes(lo, masked, vectors.groups)
+    else:
+        on = predicate(lo, masked, vectors.leaders, None)
     lo.emit(
-        async_copy.copy, view(lo, handle), base, pointer, predicate(lo, masked, vectors.leaders, None),
-        lo.has_clear(access.lane_mask, access.warp_mask), *strides,
+        async_copy.copy, view(lo, handle), base, pointer, on, lo.has_clear(access.lane_mask, access.warp_mask), read, *strides,
         offsets=tables, places=tuple([offsets[i] for i in whole]), vec=vectors.vec,
         added=moved if any(moved) else (), pads=access.pads, cache=op.attrs["cache"], l2=op.attrs["l2"],
         prefetch=op.attrs["prefetch"],
@@ -55,10 +59,12 @@ def _vectors(
     element = pointer_of(ptr).element_ty
     every = tuple(sorted(r for group in registers for r in group))
     widest = len(registers[0])
-    found = vectorize(lo, Tiles(ptr, mask), address, masked, every, element.itemsize)
+    # Of a copy that the mask cuts zeros can be written for the last elements only.
+    cuts: Cuts = "ends" if op.attrs["zeros"] else "anywhere"
+    found = vectorize(lo, Tiles(ptr, mask), address, masked, every, element.itemsize, cuts=cuts)
     in_global, vec = found.vec, min(found.vec, widest)
     while vec * element.itemsize >= LEAST_BYTES:
-        found = vectorize(lo, Tiles(ptr, mask), address, masked, every, element.itemsize, limit=vec)
+        found = vectorize(lo, Tiles(ptr, mask), address, masked, every, element.itemsize, limit=vec, cuts=cuts)
         parts = [group[i : i + found.vec] for group in registers for i in range(0, widest, found.vec)]
         if found.vec == vec and set(parts) == set(found.groups):
             return found, [parts.index(group) for group in found.groups]

@@ -77,7 +77,7 @@ def load(lo: Lowering, op: Op) -> None:
     same = (0,) if scalar else leaders(linear_of(ptr))
     wanted = tuple(sorted(set(same)))
     limit = _multimem_limit(op) if op.attrs["multimem"] else MOST
-    cuts = not (scalar or op.attrs["volatile"] or op.attrs["multimem"])
+    cuts = "" if scalar or op.attrs["volatile"] or op.attrs["multimem"] else "anywhere"
     itemsize = pointer_of(ptr).element_ty.itemsize
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, itemsize, limit, cuts=cuts)
     _check_pairs(op, vectors)
@@ -171,7 +171,7 @@ def store(lo: Lowering, op: Op) -> None:
     # PTX models a vector access as scalar accesses in unspecified order ("Memory Operations on Vector Data Types"), so accesses
     # with a memory order are scalar.
     limit = 1 if op.attrs["order"] else _multimem_limit(op) if op.attrs["multimem"] else MOST
-    cuts = isinstance(ptr.type, TileType) and not op.attrs["multimem"]
+    cuts = "anywhere" if isinstance(ptr.type, TileType) and not op.attrs["multimem"] else ""
     itemsize = pointer_of(ptr).element_ty.itemsize
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, itemsize, limit, cuts=cuts)
     _check_pairs(op, vectors)
