@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from weft.ir.core import Attrs, Effect, Laws, Order, Value
 from weft.ir.define import op, reads, writes
-from weft.ir.types import RegsType, Type, int1, int64, with_element
+from weft.ir.types import RegsType, Type, int1, int32, int64, with_element
 from weft.ops.check import boolean, dtype_of, integer, pointer_of, regs, require, same_form, scalar
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER
@@ -190,10 +190,9 @@ def load_regs(
     ptr: Value, mask: Value | None, other: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, count: int,
     cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), prefetch: int = 0, volatile: bool = False,
-    order: LoadOrder = "", scope: MemoryScope = "gpu", multimem: Combine = "", cut: bool = False,
+    order: LoadOrder = "", scope: MemoryScope = "gpu", multimem: Combine = "",
 ) -> Type:  # fmt: skip
-    """Read `count` registers. `mask` is one predicate per access, or one for all; `other` is an array of `count` or absent.
-    `cut`: these are elements of vectors that a mask cuts."""
+    """Read `count` registers. `mask` is one predicate per access, or one for all; `other` is an array of `count` or absent."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
     require(not order or vec == 1, "an ordered access moves one element")
     require(sorted(r for group in registers for r in group) == list(range(count)), "each register is read once")
@@ -206,11 +205,42 @@ def store_regs(
     ptr: Value, value: Value, mask: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int,
     cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), order: StoreOrder = "", scope: MemoryScope = "gpu",
-    multimem: bool = False, cut: bool = False,
+    multimem: bool = False,
 ) -> None:  # fmt: skip
-    """Write registers; those that no access names are not written. `cut`: as in `load_regs`."""
+    """Write registers; those that no access names are not written."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
     require(not order or vec == 1, "an ordered access moves one element")
+    require(regs(value).element == pointer_of(ptr).element_ty, "stored through a pointer to another type")
+
+
+def _part(mask: Value, begin: Value | None, end: Value | None, n: int) -> None:
+    require(regs(mask).count == n, "one predicate per access")
+    require(all(x is None or x.type == RegsType(int32, n) for x in (begin, end)), "one number per access")
+
+
+@op("memory.load_part", effects=READS[""], scope="thread", stage="lowered")
+def load_part(
+    ptr: Value, x: Value, mask: Value, begin: Value | None, end: Value | None, *strides: Value,
+    offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, cache: Cache = "", eviction: Eviction = "",
+    l2: L2Policy = (), prefetch: int = 0,
+) -> Type:  # fmt: skip
+    """`x`, with the elements of vectors that a mask cuts read one by one: of the accesses (as in `load_regs`) for which `mask`
+    holds those from number `begin` to before `end` of the vector."""
+    _accesses(ptr, mask, strides, offsets, registers, vec)
+    _part(mask, begin, end, len(registers))
+    require(regs(x).element == pointer_of(ptr).element_ty, "loaded through a pointer to another type")
+    return x.type
+
+
+@op("memory.store_part", effects=WRITES[""], stage="lowered")
+def store_part(
+    ptr: Value, value: Value, mask: Value, begin: Value | None, end: Value | None, *strides: Value,
+    offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, cache: Cache = "", eviction: Eviction = "",
+    l2: L2Policy = (),
+) -> None:  # fmt: skip
+    """Write elements as `load_part` reads them."""
+    _accesses(ptr, mask, strides, offsets, registers, vec)
+    _part(mask, begin, end, len(registers))
     require(regs(value).element == pointer_of(ptr).element_ty, "stored through a pointer to another type")
 
 

@@ -38,9 +38,8 @@ def _modifiers(e: Emitter, op: Op) -> str:
 
 def _strength(op: Op) -> str:
     """`.acquire.gpu`, `.volatile`, or nothing."""
-    order, scope = op.attrs["order"], op.attrs["scope"]
-    if order:
-        return f".{order}.{scope}"
+    if op.attrs.get("order"):
+        return f".{op.attrs['order']}.{op.attrs['scope']}"
     return access.VOLATILE if op.attrs.get("volatile") else access.WEAK
 
 
@@ -183,6 +182,52 @@ def _store(e: Emitter, op: Op) -> None:
     a = _access(op, masked, hints, "st.global" if op.attrs["multimem"] else "")
     write_registers(
         e, a, value, op.attrs["registers"], lambda index: (_address(e, op, strides, index), _on(e, mask, index))
+    )
+
+
+def _cut_calls(
+    e: Emitter, op: Op, strides: Sequence[Value | None], make: Callable[[str, str], str]
+) -> Callable[[str, Index], str]:
+    """The call for one access of some elements: `make(address, "mask, begin, end")` of what its registers are."""
+    mask, begin, end = (op.operand(name) for name in ("mask", "begin", "end"))
+    assert mask is not None
+
+    def text(registers: str, index: Index) -> str:
+        low = "0" if begin is None else e.at(begin, index)
+        high = str(op.attrs["vec"]) if end is None else e.at(end, index)
+        return make(_address(e, op, strides, index), f"{registers}, {e.at(mask, index)}, {low}, {high}")
+
+    return text
+
+
+@emits(memory.load_part)
+def _load_part(e: Emitter, op: Op) -> None:
+    _, x, _, _, _, *strides = op.operands
+    assert x is not None
+    name = access.part(e, _access(op, "", _modifiers(e, op), ""), "load")
+    into = e.variable(op.result)
+    e.copy(op.result, e.refs[x])
+    call = _cut_calls(e, op, strides, lambda address, rest: f"{name}({address}, {rest});")
+    first = consecutive(op.attrs["registers"])
+    if first is not None and into.count is not None:
+        e.unrolled(len(first), [(op.loc, lambda index: call(plus(into.name, e.entry(first, index)), index))])
+        return
+    with e.registers(len(op.attrs["registers"])) as index:
+        places = [into.at(e.entry(table, index)) for table in zip(*op.attrs["registers"], strict=True)]
+        part = e.names.fresh("part")
+        e.out.statement(f"{into.type} {part}[{len(places)}] = {{{', '.join(places)}}};")
+        e.out.statement(call(part, index))
+        for j, place in enumerate(places):
+            e.out.statement(f"{place} = {part}[{j}];")
+
+
+@emits(memory.store_part)
+def _store_part(e: Emitter, op: Op) -> None:
+    _, value, _, _, _, *strides = op.operands
+    assert value is not None
+    name = access.part(e, _access(op, "", _modifiers(e, op), ""), "store")
+    write_vectors(
+        e, value, op.attrs["registers"], _cut_calls(e, op, strides, lambda at, rest: f"{name}({at}, {rest});")
     )
 
 

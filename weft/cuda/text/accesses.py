@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from weft.cuda.emitter import Emitter
@@ -190,6 +190,22 @@ def store(e: Emitter, access: AccessFunction, address: str, registers: str, mask
     key = f"store_{access.name}"
     e.pieces.define(key, _store(key, access))
     return f"{key}({', '.join([address, registers, *([] if mask is None else [mask])])});"
+
+
+def part(e: Emitter, access: AccessFunction, way: Literal["load", "store"]) -> str:
+    """The function that loads or stores elements `begin` to `end` of a vector one by one, if `on` holds."""
+    one = replace(access, vec=1)
+    each, name = f"{way}_{one.name}", f"{way}_{access.name}_part"
+    e.pieces.define(each, (_load if way == "load" else _store)(each, one))
+    element = c_type(access.dtype)
+    const = ("const ", "") if way == "load" else ("", "const ")
+    arguments = "x + j, p + j" if way == "load" else "p + j, x + j"
+    text = (
+        f"DEV void {name}({const[0]}{element}* p, {const[1]}{element}* x, bool on, int begin, int end) {{\n"
+        f"  if (!on) return;\n  #pragma unroll\n"
+        f"  for (int j = 0; j < {access.vec}; ++j) if (begin <= j && j < end) {each}({arguments}); }}"
+    )
+    return e.pieces.define(name, Piece(text))
 
 
 def _load(name: str, a: AccessFunction) -> Piece:

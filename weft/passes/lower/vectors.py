@@ -45,12 +45,7 @@ class Vectors:
     @property
     def leaders(self) -> Table:
         """The register of each group's lowest address."""
-        return leaders_of(self.groups)
-
-
-def leaders_of(groups: Groups) -> Table:
-    """The first register of each group."""
-    return tuple([group[0] for group in groups])
+        return tuple([group[0] for group in self.groups])
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,27 +230,29 @@ def _in_order(const: Table, strides: Groups, groups: Groups) -> bool:
     )
 
 
-def sizes(lo: Lowering, mask: Form, groups: Groups) -> Value | None:
-    """How many registers of each group there are up to the last one in the mask, of groups with some; None if always all."""
+def bound(lo: Lowering, mask: Form, groups: Groups, *, end: bool) -> Value | None:
+    """In each group that the mask cuts, the number of its first register in the mask, or (`end`) that behind its last one: an
+    array of int32. None if the mask has no such bound."""
     if isinstance(mask, Both):
-        lhs, rhs = sizes(lo, mask.lhs, groups), sizes(lo, mask.rhs, groups)
-        return lhs or rhs if lhs is None or rhs is None else lo.emit(arith.minimum, lhs, rhs)
+        lhs, rhs = bound(lo, mask.lhs, groups, end=end), bound(lo, mask.rhs, groups, end=end)
+        if lhs is None or rhs is None:
+            return rhs if lhs is None else lhs
+        return lo.emit(arith.minimum if end else arith.maximum, lhs, rhs)
     if not isinstance(mask, Compare) or (_constant(mask.lhs, groups) and _constant(mask.rhs, groups)):
         return None
-    if not _ends(mask, groups):
+    if _ends(mask, groups) != end:
         return None
     first = mask.gathered(tuple([group[0] for group in groups]))
-    limit, start = (first.lhs, first.rhs) if _constant(mask.lhs, groups) else (first.rhs, first.lhs)
-    rest: Value = lo.emit(arith.sub, lo.array(limit), lo.array(start))
-    if mask.predicate in ("le", "ge"):
-        one = lo.emit(regs.splat, lo.constant(1, dtype_of(rest)), count=len(groups))
-        rest = lo.emit(arith.add, rest, one)
-    if dtype_of(rest) != int32:
-        rest = lo.emit(arith.cast, rest, dtype=int32)
-    whole = lo.array(at_ends(mask, groups, whole=True))
-    every = lo.emit(regs.splat, lo.constant(len(groups[0]), int32), count=len(groups))
-    # The difference of numbers that are far apart may wrap.
-    return lo.emit(arith.select, whole, every, rest)
+    turned = _constant(mask.lhs, groups)
+    limit, start = (first.lhs, first.rhs) if turned else (first.rhs, first.lhs)
+    at: Value = lo.emit(arith.sub, lo.array(limit), lo.array(start))
+    if mask.predicate in (("le", "gt") if not turned else ("ge", "lt")):
+        at = lo.emit(arith.add, at, lo.emit(regs.splat, lo.constant(1, dtype_of(at)), count=len(groups)))
+    if dtype_of(at) != int32:
+        at = lo.emit(arith.cast, at, dtype=int32)
+    # Of groups that this comparison does not cut, the difference may wrap.
+    outer = lo.emit(regs.splat, lo.constant(len(groups[0]) if end else 0, int32), count=len(groups))
+    return lo.emit(arith.select, lo.array(at_ends(mask, groups, whole=True)), outer, at)
 
 
 def at_ends(mask: Form, groups: Groups, *, whole: bool) -> Form:

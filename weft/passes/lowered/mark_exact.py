@@ -20,7 +20,7 @@ from weft.ops import arith, async_copy, memory, thread
 
 SUMS = (arith.add, arith.sub, arith.mul)
 SHARED = (thread.load_shared, thread.store_shared, thread.atomic_shared)
-STRIDED = (memory.load_regs, memory.store_regs, async_copy.copy)
+STRIDED = (memory.load_regs, memory.load_part, memory.store_regs, memory.store_part, async_copy.copy)
 
 
 def mark_exact(func: Func) -> Func:

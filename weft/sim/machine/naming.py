@@ -7,7 +7,8 @@ from weft.ir.types import TileType
 from weft.ops import async_copy, mbarrier, memory, thread
 
 BY_REGISTER = (
-    memory.load_regs, memory.store_regs, memory.atomic_regs, memory.reduce_regs, memory.atomic_cas_regs, memory.poll_regs,
+    memory.load_regs, memory.load_part, memory.store_regs, memory.store_part, memory.atomic_regs, memory.reduce_regs,
+    memory.atomic_cas_regs, memory.poll_regs,
 )  # fmt: skip
 BY_THREAD = (mbarrier.init_at, mbarrier.invalidate_at, mbarrier.arrive_at, mbarrier.arrive_in, mbarrier.probe)
 

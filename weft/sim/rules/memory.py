@@ -113,6 +113,41 @@ def _load_regs(task: Task, op: Op, ptr: Data, mask: Data | None, other: Data | N
     return moved(loaded, lambda array: array.reshape(task.threads, -1)[:, back])
 
 
+def _part(
+    task: Task, op: Op, ptr: Data, mask: Data, begin: Data | None, end: Data | None, strides: tuple[Data, ...]
+) -> Request:
+    """The elements of each access from number `begin` to before `end`, as accesses of their own: (threads, n * vec)."""
+    vec, n, size = op.attrs["vec"], len(op.attrs["registers"]), access.pointee(op).itemsize
+    constants, *factors = table_of(op, "offsets")
+    number = arange(vec)
+    on = np.asarray(mask.array)[..., None] & np.ones(vec, bool)
+    if begin is not None:
+        on = on & (np.asarray(begin.array)[..., None] <= number)
+    if end is not None:
+        on = on & (number < np.asarray(end.array)[..., None])
+    starts = per_thread(task, access.moved_by(ptr, access.offset_of(constants, strides, factors), size), n)
+    every = moved(starts, lambda array: np.repeat(array, vec, 1))
+    address = access.moved_by(every, Data(np.tile(number, n)), size)
+    return Request(task, op, address, Data(np.broadcast_to(on, (task.threads, n, vec)).reshape(task.threads, n * vec)))
+
+
+@rule(memory.load_part)
+def _load_part(
+    task: Task, op: Op, ptr: Data, x: Data, mask: Data, begin: Data | None, end: Data | None, *strides: Data
+) -> Data:
+    table = table_of(op, "registers").ravel()
+    loaded = access.load(_part(task, op, ptr, mask, begin, end, strides), moved(x, lambda array: array[:, table]))
+    return moved(loaded, lambda array: array[:, np.argsort(table)])
+
+
+@rule(memory.store_part)
+def _store_part(
+    task: Task, op: Op, ptr: Data, value: Data, mask: Data, begin: Data | None, end: Data | None, *strides: Data
+) -> None:
+    each = moved(value, lambda array: array[:, table_of(op, "registers").ravel()])
+    access.store(_part(task, op, ptr, mask, begin, end, strides), each)
+
+
 @lru_cache(maxsize=4096)
 def _back(op: Op) -> Array | None:
     """For each register, the index of the element that it receives; None if registers are in access order."""

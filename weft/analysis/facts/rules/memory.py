@@ -33,8 +33,8 @@ RULES: dict[OpDef, Rule] = {
 }
 NOTHING: dict[OpDef, str] = dict.fromkeys(
     (
-        memory.atomic, memory.atomic_cas, memory.load_regs, memory.atomic_regs, memory.atomic_cas_regs, memory.poll,
-        memory.poll_regs,
+        memory.atomic, memory.atomic_cas, memory.load_regs, memory.load_part, memory.atomic_regs, memory.atomic_cas_regs,
+        memory.poll, memory.poll_regs,
     ),
     "what memory held",
 )  # fmt: skip

@@ -14,7 +14,7 @@ from weft.passes.lower.operands import require
 from weft.passes.lower.rules.memory import operand_form, predicate
 from weft.passes.lower.rules.shared import places, plan
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Cuts, Tiles, Vectors, address_operands, at_ends, sizes, vectorize
+from weft.passes.lower.vectors import Cuts, Tiles, Vectors, address_operands, at_ends, bound, vectorize
 
 # cp.async copies 4, 8 or 16 bytes (PTX ISA, cp.async).
 LEAST_BYTES = 4
@@ -36,7 +36,7 @@ def global_to_shared(lo: Lowering, op: Op) -> None:
     moved = tuple([(added[i] if added else 0) + p for i, p in zip(whole, piece, strict=True)])
     read = None
     if vectors.cut and masked is not None:
-        on, read = lo.array(at_ends(masked, vectors.groups, whole=False)), sizes(lo, masked, vectors.groups)
+        on, read = lo.array(at_ends(masked, vectors.groups, whole=False)), bound(lo, masked, vectors.groups, end=True)
     else:
         on = predicate(lo, masked, vectors.leaders, None)
     lo.emit(

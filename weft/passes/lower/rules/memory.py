@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from weft.analysis.facts.congruence import MOST
 from weft.errors import distributed as errors
@@ -21,7 +23,7 @@ from weft.passes.lower.forms import Array, Form, Splat, sum_strides
 from weft.passes.lower.placement import leaders, owned
 from weft.passes.lower.rules.arith import affine, elementwise, kept_scalar
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Groups, Tiles, Vectors, address_operands, at_ends, leaders_of, vectorize
+from weft.passes.lower.vectors import Cuts, Tiles, Vectors, address_operands, at_ends, bound, vectorize
 
 REDUCED_BYTES = 16
 """Of the widest vector that is added to memory (PTX ISA, red)."""
@@ -77,33 +79,31 @@ def load(lo: Lowering, op: Op) -> None:
     same = (0,) if scalar else leaders(linear_of(ptr))
     wanted = tuple(sorted(set(same)))
     limit = _multimem_limit(op) if op.attrs["multimem"] else MOST
-    cuts = "" if scalar or op.attrs["volatile"] or op.attrs["multimem"] else "anywhere"
+    cuts: Cuts = "" if scalar or op.attrs["volatile"] or op.attrs["multimem"] else "anywhere"
     itemsize = pointer_of(ptr).element_ty.itemsize
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, itemsize, limit, cuts=cuts)
     _check_pairs(op, vectors)
     slot = {register: i for i, register in enumerate(wanted)}
     reader = _scalar_owner(lo, op) if scalar and op.attrs["volatile"] else None
 
-    def loaded(groups: Groups, on: Value | None, otherwise: Value | None, cut: bool = False) -> Value:
-        base, strides, offsets = address_operands(lo, address, leaders_of(groups))
-        return lo.emit(
-            memory.load_regs, base, on, otherwise, *strides,
-            offsets=offsets, registers=tuple(tuple([slot[r] for r in group]) for group in groups),
-            vec=len(groups[0]), count=len(wanted), cut=cut, name=op.result.name, **op.attrs,
-        )  # fmt: skip
-
-    otherwise = None if default is None else lo.array(lo.picked(default, wanted))
-    if vectors.cut and masked is not None:
-        whole, some, each = _cut(lo, vectors, masked, None)
-        value = loaded(vectors.groups, whole, otherwise)
+    base, strides, offsets = address_operands(lo, address, vectors.leaders)
+    registers = tuple(tuple([slot[r] for r in group]) for group in vectors.groups)
+    cut = _cut(lo, vectors, masked, None)
+    on = predicate(lo, masked, vectors.leaders, reader) if cut is None else cut.whole
+    value: Value = lo.emit(
+        memory.load_regs, base, on, None if default is None else lo.array(lo.picked(default, wanted)), *strides,
+        offsets=offsets, registers=registers, vec=vectors.vec, count=len(wanted), name=op.result.name, **op.attrs,
+    )  # fmt: skip
+    if cut is not None:
         with lo.nested(()) as then:
-            single = tuple([(r,) for group in vectors.groups for r in group])
-            lo.emit(control.yield_, loaded(single, each(), value, cut=True))
+            part: Value = lo.emit(
+                memory.load_part, base, value, cut.cut, *cut.bounds(), *strides,
+                offsets=offsets, registers=registers, vec=vectors.vec, name=op.result.name, **_hints(op, memory.load_part),
+            )  # fmt: skip
+            lo.emit(control.yield_, part)
         with lo.nested(()) as orelse:
             lo.emit(control.yield_, value)
-        value = lo.emit(control.if_, some, regions=(then.done, orelse.done), name=op.result.name)
-    else:
-        value = loaded(vectors.groups, predicate(lo, masked, vectors.leaders, reader), otherwise)
+        value = lo.emit(control.if_, cut.any, regions=(then.done, orelse.done), name=op.result.name)
     if reader is not None:
         lo.env[op.result] = broadcast_scalar(lo, value, op.result in lo.used)
         return
@@ -113,9 +113,21 @@ def load(lo: Lowering, op: Op) -> None:
     lo.define(op, lo.picked(Array(value), tuple([slot[r] for r in same])))
 
 
-def _cut(lo: Lowering, vectors: Vectors, mask: Form, owner: Value | None) -> tuple[Value, Value, Callable[[], Value]]:
-    """Of vectors that the mask may cut: a predicate of each that it has whole, a scalar for whether it may cut some, and what
-    emits the predicates of the elements of these, in the order of the groups."""
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Predicates of vectors that a mask may cut: whether it has each `whole`, whether it may `cut` it, and whether `any`.
+    `bounds` emits the bounds of those that it cuts."""
+
+    whole: Value
+    cut: Value
+    any: Value
+    bounds: Callable[[], tuple[Value | None, Value | None]]
+
+
+def _cut(lo: Lowering, vectors: Vectors, mask: Form | None, owner: Value | None) -> Cut | None:
+    """The predicates of vectors; None if the mask cuts none. `owner`: the predicate of threads that access any."""
+    if mask is None or not vectors.cut:
+        return None
     groups = vectors.groups
     whole, some = (lo.array(at_ends(mask, groups, whole=whole)) for whole in (True, False))
     cut: Value = lo.emit(arith.xor, whole, some)
@@ -124,13 +136,12 @@ def _cut(lo: Lowering, vectors: Vectors, mask: Form, owner: Value | None) -> tup
     any_cut = lo.emit(regs.extract, cut, index=0)
     for i in range(1, len(groups)):
         any_cut = lo.emit(arith.or_, any_cut, lo.emit(regs.extract, cut, index=i))
+    return Cut(whole, cut, any_cut, lambda: (bound(lo, mask, groups, end=False), bound(lo, mask, groups, end=True)))
 
-    def each() -> Value:
-        elements = lo.array(lo.picked(mask, tuple([r for group in groups for r in group])))
-        spread = lo.gather(cut, tuple([i for i in range(len(groups)) for _ in range(vectors.vec)]))
-        return lo.emit(arith.and_, elements, spread)
 
-    return whole, any_cut, each
+def _hints(op: Op, kind: OpDef) -> dict[str, Any]:
+    """The attributes of an access that another one has, too."""
+    return {name: value for name, value in op.attrs.items() if name in kind.defaults}
 
 
 def _ordered_load(lo: Lowering, op: Op) -> None:
@@ -171,26 +182,24 @@ def store(lo: Lowering, op: Op) -> None:
     # PTX models a vector access as scalar accesses in unspecified order ("Memory Operations on Vector Data Types"), so accesses
     # with a memory order are scalar.
     limit = 1 if op.attrs["order"] else _multimem_limit(op) if op.attrs["multimem"] else MOST
-    cuts = "anywhere" if isinstance(ptr.type, TileType) and not op.attrs["multimem"] else ""
+    cuts: Cuts = "anywhere" if isinstance(ptr.type, TileType) and not op.attrs["multimem"] else ""
     itemsize = pointer_of(ptr).element_ty.itemsize
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, itemsize, limit, cuts=cuts)
     _check_pairs(op, vectors)
-    value = lo.array(data)
-
-    def stored(groups: Groups, on: Value | None, cut: bool = False) -> None:
-        base, strides, offsets = address_operands(lo, address, leaders_of(groups))
-        lo.emit(
-            memory.store_regs, base, value, on, *strides,
-            offsets=offsets, registers=groups, vec=len(groups[0]), cut=cut, **op.attrs,
-        )  # fmt: skip
-
-    if vectors.cut and masked is not None:
-        whole, some, each = _cut(lo, vectors, masked, owner)
-        stored(vectors.groups, whole)
-        with where(lo, some):
-            stored(tuple([(r,) for group in vectors.groups for r in group]), each(), cut=True)
-    else:
-        stored(vectors.groups, predicate(lo, masked, vectors.leaders, owner))
+    base, strides, offsets = address_operands(lo, address, vectors.leaders)
+    cut = _cut(lo, vectors, masked, owner)
+    on = predicate(lo, masked, vectors.leaders, owner) if cut is None else cut.whole
+    stored = lo.array(data)
+    lo.emit(
+        memory.store_regs, base, stored, on, *strides,
+        offsets=offsets, registers=vectors.groups, vec=vectors.vec, **op.attrs,
+    )  # fmt: skip
+    if cut is not None:
+        with where(lo, cut.any):
+            lo.emit(
+                memory.store_part, base, stored, cut.cut, *cut.bounds(), *strides,
+                offsets=offsets, registers=vectors.groups, vec=vectors.vec, **_hints(op, memory.store_part),
+            )  # fmt: skip
 
 
 def atomic(lo: Lowering, op: Op) -> None:
