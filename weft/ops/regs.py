@@ -19,9 +19,10 @@ from weft.ir.types import (
     float16,
     float32,
     int8,
+    int32,
     uint8,
 )
-from weft.ops.check import dtype_of, floating, integer, regs, require, same_type, scalar
+from weft.ops.check import boolean, dtype_of, floating, integer, regs, require, same_type, scalar
 
 Table = tuple[int, ...]
 NARROW = {float16: (float32,), bfloat16: (float32,), float8e4nv: (float32, float16), float8e5: (float32, float16)}
@@ -66,6 +67,19 @@ def widen(x: Value, dtype: DType) -> Type:
     require(t.count % (32 // source.bits) == 0, "whole words are needed: {}", t)
     require(dtype in WIDEN.get(source, ()), "{} does not widen to {}", source, dtype)
     return RegsType(dtype, t.count)
+
+
+@op("regs.within", stage="lowered")
+def within(x: Value, other: Value, whole: Value, begin: Value | None, end: Value | None, vec: int) -> Type:
+    """`x`, but in runs of `vec` registers that are not `whole` the scalar `other` before number `begin` and from `end` on."""
+    t = regs(x)
+    scalar(other)
+    boolean(whole)
+    runs = t.count // vec
+    require(t.count % vec == 0 and regs(whole).count == runs, "a predicate per run")
+    require(other.type.element == t.element, "{} among {}", other.type, t)
+    require(all(n is None or n.type == RegsType(int32, runs) for n in (begin, end)), "a number per run")
+    return t
 
 
 @op("regs.splat")

@@ -76,6 +76,31 @@ def _by_words(e: Emitter, op: Op, name: str, each: int) -> None:
     e.unrolled((into.count or each) // each, [(op.loc, group)])
 
 
+_WITHIN = Piece(
+    "template <int N, typename T> DEV void within(T* x, T other, bool whole, int begin, int end) {\n"
+    "  if (whole) return;\n  #pragma unroll\n"
+    "  for (int j = 0; j < N; ++j) x[j] = begin <= j && j < end ? x[j] : other; }"
+)
+
+
+@emits(regs.within)
+def _within(e: Emitter, op: Op) -> None:
+    x, other, whole, begin, end = op.operands
+    assert x is not None and other is not None and whole is not None
+    vec, into = op.attrs["vec"], e.variable(op.result)
+    e.copy(op.result, e.refs[x])
+    name = e.pieces.define("within", _WITHIN)
+
+    def text(index: Index) -> str:
+        low = "0" if begin is None else e.at(begin, index)
+        high = str(vec) if end is None else e.at(end, index)
+        return (
+            f"{name}<{vec}>({into.name} + {member(index, vec, 0)}, {e.at(other)}, {e.at(whole, index)}, {low}, {high});"
+        )
+
+    e.unrolled((into.count or vec) // vec, [(op.loc, text)])
+
+
 @refers(regs.splat)
 def _splat(e: Emitter, op: Op) -> Ref:
     (x,) = op.uses

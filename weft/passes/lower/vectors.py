@@ -222,6 +222,20 @@ _DECIDES = {"lt": -1, "le": -1, "gt": 0, "ge": 0}
 """The place in a group of the register that decides for all of it, where the left side counts up."""
 
 
+LEAST_RUN = 4
+
+
+def cut_runs(mask: Form, count: int) -> Groups:
+    """The longest equal runs of `count` registers that a mask may cut, of at least four; empty if there are none."""
+    vec = power_of_two_part(count) if count else 0
+    while vec >= LEAST_RUN:
+        runs = tuple([tuple(range(start, start + vec)) for start in range(0, count, vec)])
+        if not isinstance(mask, Splat) and _by_ends(mask, runs, "anywhere"):
+            return runs
+        vec //= 2
+    return ()
+
+
 @cache
 def _in_order(const: Table, strides: Groups, groups: Groups) -> bool:
     """Whether in each group the constants are consecutive, and the stride tables are equal."""

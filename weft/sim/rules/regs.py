@@ -10,7 +10,7 @@ from weft.ir.core import Op
 from weft.ir.types import RegsType
 from weft.ops import regs
 from weft.ops.check import dtype_of
-from weft.sim.machine.data import Array, Data, marked, moved, stacked, undefined_in, union
+from weft.sim.machine.data import Array, Data, arange, marked, moved, stacked, undefined_in, union, where
 from weft.sim.machine.tasks import Task
 from weft.sim.machine.wraps import CAUSE, WORD, wrapped_in
 from weft.sim.numbers import arithmetic as numbers
@@ -52,6 +52,19 @@ def _concat(task: Task, op: Op, *parts: Data) -> Data:
 @rule(regs.narrow, regs.widen)
 def _narrow(task: Task, op: Op, x: Data) -> Data:
     return Data(numbers.cast(x.array, dtype_of(op.uses[0]), op.attrs["dtype"]), x.undefined)
+
+
+@rule(regs.within)
+def _within(task: Task, op: Op, x: Data, other: Data, whole: Data, begin: Data | None, end: Data | None) -> Data:
+    vec = int(op.attrs["vec"])
+    number, kept = arange(vec), np.ones(vec, bool)
+    if begin is not None:
+        kept = kept & (np.asarray(begin.array)[..., None] <= number)
+    if end is not None:
+        kept = kept & (number < np.asarray(end.array)[..., None])
+    on = np.asarray(whole.array)[..., None] | kept
+    on = np.broadcast_to(on, (task.threads, _count(op) // vec, vec)).reshape(task.threads, -1)
+    return where(on, x, per_thread(task, other, _count(op)))
 
 
 @rule(regs.splat)

@@ -13,9 +13,10 @@ from weft.ir.types import DType, RegsType, ScalarType, TileType, Type, float32, 
 from weft.ops import arith, regs
 from weft.ops.check import linear_of
 from weft.ops.regs import Table
-from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Splat, bounded, sum_strides
+from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, bounded, sum_strides
 from weft.passes.lower.placement import leaders_of_runs, splits, union
 from weft.passes.lower.state import Lowering, LowerRule
+from weft.passes.lower.vectors import Groups, at_ends, bound, cut_runs
 
 
 def elementwise(lo: Lowering, op: Op) -> None:
@@ -241,7 +242,36 @@ def and_(lo: Lowering, op: Op) -> None:
     lo.define(op, Both(lhs, rhs, lo.count(lhs)))
 
 
+MOST_BITS = 16
+"""Of registers that lie several in a word, so that selecting them one by one takes them apart."""
+
+
+def select(lo: Lowering, op: Op) -> None:
+    """Where a mask cuts runs of narrow registers, only those that it does not have whole are looked at one by one."""
+    if not isinstance(op.result.type, TileType):
+        kept_scalar(lo, op)
+        return
+    mask, x, other = (lo.forms.get(v) for v in op.uses)
+    runs = _runs(op, mask) if isinstance(x, Array) and isinstance(other, Splat) else ()
+    if not runs or mask is None or not isinstance(x, Array) or not isinstance(other, Splat):
+        elementwise(lo, op)
+        return
+    whole = lo.array(at_ends(mask, runs, whole=True))
+    bounds = bound(lo, mask, runs, end=False), bound(lo, mask, runs, end=True)
+    made: Value = lo.emit(regs.within, x.value, other.value, whole, *bounds, vec=len(runs[0]), name=op.result.name)
+    lo.define(op, Array(made))
+
+
+def _runs(op: Op, mask: Form | None) -> Groups:
+    """The runs of neighbouring registers that a mask may cut, if they are long; empty if there are none."""
+    element = op.result.type.element
+    if not isinstance(element, DType) or element.bits > MOST_BITS or mask is None:
+        return ()
+    return cut_runs(mask, _count(op.result.type))
+
+
 RULES: dict[OpDef, LowerRule] = {
+    arith.select: select,
     arith.add: add,
     arith.sub: add,
     arith.mul: mul,
