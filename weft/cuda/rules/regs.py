@@ -78,7 +78,8 @@ def _by_words(e: Emitter, op: Op, name: str, each: int) -> None:
 
 _WITHIN = Piece(
     "template <int N, typename T> DEV void within(T* x, T other, bool whole, int begin, int end) {\n"
-    "  if (whole) return;\n  #pragma unroll\n"
+    "  if (whole) return;\n  if (begin >= N || end <= 0) {\n    #pragma unroll\n"
+    "    for (int j = 0; j < N; ++j) x[j] = other;\n    return;\n  }\n  #pragma unroll\n"
     "  for (int j = 0; j < N; ++j) x[j] = begin <= j && j < end ? x[j] : other; }"
 )
 

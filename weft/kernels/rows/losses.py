@@ -78,7 +78,7 @@ def cross_entropy(
     # Rows with gradients that no cluster holds are read twice, from where they begin.
     vec, align = access_of(config, source, target, part=None if target is None else USUAL_PART)
     # What is only read is streamed by small blocks, many on a multiprocessor.
-    config = config or (chosen_gradients(source.cols + align) if target is not None else RowConfig())
+    config = config or (_gradients(source.cols, align) if target is not None else RowConfig())
     numbers = 4 if smooth else 2
     plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=_most(config, target), align=align)
     fits = plan.part * plan.blocks >= source.cols + align
@@ -153,6 +153,11 @@ def chosen_gradients(cols: int) -> RowConfig:
     """The configuration for losses with gradients of rows of `cols` logits. On an H200 0.94 of a copy's rate for 128,256 in
     bfloat16, 0.86 with 32 of a row in a thread; where a cluster copied two rows ahead, without tickets, 0.90."""
     return chosen_rows(cols) if cols <= USUAL_PART else long_rows(cols)
+
+
+def _gradients(cols: int, align: int) -> RowConfig:
+    """As `chosen_gradients`; of rows that begin anywhere a program has one, for which fewer threads are enough."""
+    return long_rows(cols + align) if align else chosen_gradients(cols)
 
 
 def _most(config: RowConfig, target: Lines | None) -> int:

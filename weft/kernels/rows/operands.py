@@ -10,7 +10,7 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.machines import place_of
 from weft.kernels.rows.calls import empty_like
-from weft.kernels.rows.plan import ACCESS_BYTES, CLUSTERS, USUAL_PART, RowConfig
+from weft.kernels.rows.plan import ACCESS_BYTES, CLUSTERS, USUAL_PART, RowConfig, power_of_two
 from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
 
@@ -18,6 +18,8 @@ FLOATS = ("float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32")
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
 """8-bit types of outputs, and their largest numbers."""
+FULL = 4096
+"""Columns of rows from which on twice as long tiles, half empty, cost more than accesses of one element."""
 LEAST_ANYWHERE = 512
 """Columns of rows from which on it pays to access those that begin anywhere in vectors."""
 
@@ -175,6 +177,8 @@ def access_of(config: Any, first: Lines, *others: Lines | None, part: int | None
     step = {each.pitch % most for each in lines if each.rows > 1}
     whole = all(each.pointer % each.itemsize == 0 for each in lines)
     held = part is None or first.cols + most <= part * (config.num_ctas if config else CLUSTERS[-1])
+    if part is not None and first.cols > FULL and power_of_two(first.cols + most) > power_of_two(first.cols):
+        held = False
     if vec == most or first.cols < LEAST_ANYWHERE or not held or len(at) > 1 or len(step) > 1 or not whole:
         return vec, 0
     return most, most
