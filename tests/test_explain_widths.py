@@ -49,6 +49,12 @@ def indexed(src: gl.tensor, index: gl.tensor, layout: gl.constexpr):
 
 
 @weft.jit
+def chosen(src: gl.tensor, flags: gl.tensor, layout: gl.constexpr):
+    at = gl.arange(0, 512, layout)
+    gl.store(src + at, gl.zeros([512], gl.float32, layout), mask=gl.load(flags + at) != 0)
+
+
+@weft.jit
 def copied(src: gl.tensor, shared: gl.constexpr, layout: gl.constexpr):
     buffer = gl.allocate_shared_memory(gl.float32, [512], shared)
     async_copy.async_copy_global_to_shared(buffer, src + gl.arange(0, 512, layout))
@@ -87,16 +93,19 @@ def test_the_argument_that_is_not_known_to_be_a_multiple_is_named():
     assert (load.warning, store.warning) == (True, True)
 
 
-def test_a_mask_is_limited_by_its_own_argument():
-    load, store = texts(rows, floats(), floats(), 64, 60, WIDE, 0)
-    assert "the mask is not known to be equal for 2 neighbours; limit is not known to be a multiple of 4: " in load
-    assert store == "store: 2 times 16 bytes a thread"
+def test_a_mask_that_ends_anywhere_leaves_accesses_wide():
+    assert texts(rows, floats(), floats(), 64, 60, WIDE, 0) == [
+        "load: 2 times 16 bytes a thread, elements one by one where the mask cuts them",
+        "store: 2 times 16 bytes a thread",
+    ]
 
 
-def test_several_arguments_are_all_named():
-    load, _ = texts(rows, floats(), floats(), 100, 60, WIDE, 0)
-    assert "gl.multiple_of(cols, 4)" in load
-    assert "gl.multiple_of(limit, 4)" in load
+def test_a_mask_without_order_keeps_accesses_narrow():
+    found = texts(chosen, floats(), np.ones(512, np.int8), LINE)
+    assert found[-1] == (
+        "store: 4 times 4 bytes a thread, not 16: the mask is not known to be equal for 2 neighbours, whatever divides the "
+        "arguments"
+    )
 
 
 def test_the_promise_that_is_advised_makes_it_wide():

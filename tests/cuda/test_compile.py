@@ -172,6 +172,25 @@ def test_global_memory(arch):
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_parts_of_vectors(arch):
+    """`memory.load_part`, `memory.store_part` and `regs.within`, with one bound, with both and with none."""
+    dtypes = (int8, float16, float32, float64)
+    k = arguments(dtypes)
+    for dtype in dtypes:
+        ptr = k.emit(memory.addptr, parameter(k, dtype), k.thread())
+        on = k.emit(regs.splat, k.emit(arith.cmp, k.thread(), k.params[-1], predicate="lt"), count=2)
+        low, high = (k.emit(regs.splat, n, count=2) for n in (k.thread(), k.params[-1]))
+        for turned in (False, True):
+            registers = tuple([tuple(range(4 * i, 4 * i + 4))[:: -1 if turned else 1] for i in range(2)])
+            places = {"offsets": ((0, 128),), "registers": registers, "vec": 4}
+            for begin, end in ((low, high), (low, None), (None, high), (None, None)):
+                value = k.emit(memory.load_part, ptr, k.number(1, dtype, 8), on, begin, end, **places)
+                value = k.emit(regs.within, value, k.number(2, dtype), on, begin, end, vec=4)
+                k.emit(memory.store_part, ptr, value, on, begin, end, eviction="evict_last", **places)
+    assert compiled(k.done(), arch).n_regs > 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_strides_and_pointer_arrays(arch):
     k = Kernel(("x", pointer(float32)), ("stride", int32), ("long_stride", int64))
     x, stride, long_stride = k.params

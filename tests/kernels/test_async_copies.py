@@ -9,7 +9,7 @@ import weft
 from tests.kernels.harness import Described, poison, same, values
 from tests.kernels.matrices import LAYOUTS, load_matrix, store_matrix
 from weft import language as gl
-from weft.errors import CompilationError
+from weft.errors import CompilationError, UserError
 from weft.language.nvidia.ampere import async_copy
 from weft.language.nvidia.hopper import async_store, fence_async_global, fence_async_shared, mbarrier, tma
 
@@ -59,6 +59,41 @@ def test_copies_of_odd_sizes(run, rng, kind, rows, columns, pitch):
     expected = np.zeros((64, 64), kind)
     expected[:rows, :columns] = np.array(x).reshape(64, pitch)[:rows, :columns]
     same(out, expected.ravel())
+
+
+@weft.jit
+def row_from_anywhere(out, x, first, count, masked: gl.constexpr, layout: gl.constexpr):
+    """Elements `first` to `first + count` by copies that begin before them, at an aligned address."""
+    memory = gl.allocate_shared_memory(out.dtype.element_ty, [512], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    skew = first & 7
+    place = gl.arange(0, 512, layout)
+    column = place - skew
+    inside = (column >= 0) & (column < count)
+    async_copy.async_copy_global_to_shared(memory, x + gl.multiple_of(first - skew, 8) + place, inside, zeros=False)
+    async_copy.commit_group()
+    async_copy.wait_group(0)
+    found = memory.load(layout)
+    if masked:
+        found = gl.where(inside, found, 0.5)
+    gl.store(out + place, found)
+
+
+EIGHT = gl.BlockedLayout([8], [32], [4], [0])
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 512), (0, 511), (3, 100), (7, 1), (9, 504), (13, 0), (1000, 24)])
+def test_a_row_from_anywhere(run, rng, first, count):
+    x, out = values(rng, np.float16, 1024), poison(512, np.float16)
+    run(row_from_anywhere, 1, out, x, first, count, True, EIGHT)
+    expected = np.full(512, 0.5, np.float16)
+    expected[first % 8 :][:count] = np.array(x)[first : first + count]
+    same(out, expected)
+
+
+def test_what_is_masked_off_is_undefined_without_zeros(rng):
+    x, out = values(rng, np.float16, 1024), poison(512, np.float16)
+    with pytest.raises(UserError, match="the copy that writes it is masked off, with `zeros=False`"):
+        row_from_anywhere[(1,)](np.array(out), np.array(x), 3, 100, False, EIGHT)
 
 
 @weft.jit

@@ -27,6 +27,8 @@ _INSTRUCTIONS: dict[OpDef, tuple[str, str]] = {
     async_copy.copy: (_COPY, "places"),
 }
 """Names of instructions in the report, and the attribute with one entry per access."""
+_PARTS: dict[OpDef, str] = {memory.load_part: "load", memory.store_part: "store"}
+"""Instructions for elements of accesses that the mask cuts, counted with those that are whole."""
 _IN_SHARED = f", not {ALIGNMENT}: no more of a thread's elements are neighbours in shared memory"
 _REASONS: dict[Reason, str] = {
     "elements": "a thread holds {have} of the tile: use a layout with {most} contiguous elements a thread",
@@ -62,7 +64,10 @@ def notes(stages: compiler.Stages, *, together: bool) -> Iterator[Note]:
     why = _reasons(stages)
     counts: dict[tuple[str, int, str], int] = {}
     locs: dict[str, Loc | None] = {}
+    cut: set[tuple[str, Loc | None]] = set()
     for number, op in enumerate(walk(stages.lowered.body)):
+        if op.kind in _PARTS:
+            cut.add((_PARTS[op.kind], op.loc))
         if op.kind not in _INSTRUCTIONS:
             continue
         name, table = _INSTRUCTIONS[op.kind]
@@ -73,6 +78,7 @@ def notes(stages: compiler.Stages, *, together: bool) -> Iterator[Note]:
     for (name, size, place), times in counts.items():
         loc = locs[place]
         text, missing = why.get((loc, size), ("" if size >= ALIGNMENT or name != _COPY else _IN_SHARED, False))
+        text += ", elements one by one where the mask cuts them" if (name, loc) in cut else ""
         yield Note("global access", loc, f"{name}: {times} times {in_bytes(size)} a thread{text}", warning=missing)
 
 

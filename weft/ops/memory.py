@@ -218,29 +218,32 @@ def _part(mask: Value, begin: Value | None, end: Value | None, n: int) -> None:
     require(all(x is None or x.type == RegsType(int32, n) for x in (begin, end)), "one number per access")
 
 
-@op("memory.load_part", effects=READS[""], scope="thread", stage="lowered")
+@op("memory.load_part", effects=_loads, scope="thread", stage="lowered")
 def load_part(
     ptr: Value, x: Value, mask: Value, begin: Value | None, end: Value | None, *strides: Value,
-    offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, cache: Cache = "", eviction: Eviction = "",
-    l2: L2Policy = (), prefetch: int = 0,
+    offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int,
+    cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), prefetch: int = 0, volatile: bool = False,
+    order: LoadOrder = "", scope: MemoryScope = "gpu",
 ) -> Type:  # fmt: skip
     """`x`, with the elements of vectors that a mask cuts read one by one: of the accesses (as in `load_regs`) for which `mask`
     holds those from number `begin` to before `end` of the vector."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
     _part(mask, begin, end, len(registers))
+    require(not order and not volatile, "an ordered access moves one element")
     require(regs(x).element == pointer_of(ptr).element_ty, "loaded through a pointer to another type")
     return x.type
 
 
-@op("memory.store_part", effects=WRITES[""], stage="lowered")
+@op("memory.store_part", effects=_stores, stage="lowered")
 def store_part(
     ptr: Value, value: Value, mask: Value, begin: Value | None, end: Value | None, *strides: Value,
-    offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, cache: Cache = "", eviction: Eviction = "",
-    l2: L2Policy = (),
+    offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int,
+    cache: Cache = "", eviction: Eviction = "", l2: L2Policy = (), order: StoreOrder = "", scope: MemoryScope = "gpu",
 ) -> None:  # fmt: skip
     """Write elements as `load_part` reads them."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
     _part(mask, begin, end, len(registers))
+    require(not order, "an ordered access moves one element")
     require(regs(value).element == pointer_of(ptr).element_ty, "stored through a pointer to another type")
 
 

@@ -141,10 +141,17 @@ def test_copies_compile(arch):
     each = k.emit(regs.splat, on, count=2)
     modifiers = [{}, {"cache": ".ca"}, {"cache": ".cg"}, {"l2": FIRST}, {"l2": FIRST, "prefetch": 128}]
     for vec in (1, 2, 4):
-        for mask, active in ((None, None), (on, None), (each, on)):
+        part = k.number(vec - 1, count=2)
+        for mask, active, sizes in (
+            (None, None, None),
+            (on, None, None),
+            (each, on, None),
+            (each, None, part),
+            (None, on, part),
+        ):
             for modifier in modifiers:
                 k.emit(
-                    async_copy.copy, smem, thread, ptr, mask, active, n, offsets=((0, 8), (0, 4)), places=(0, 16),
+                    async_copy.copy, smem, thread, ptr, mask, active, sizes, n, offsets=((0, 8), (0, 4)), places=(0, 16),
                     added=(0, 512), vec=vec, pads=((64, 4),), **modifier,
                 )  # fmt: skip
     k.emit(async_copy.commit)
@@ -161,7 +168,17 @@ def test_a_copy_reads_well():
     thread = k.emit(program.thread_id, name="thread")
     on = k.emit(arith.cmp, thread, k.params[1], predicate="lt", name="on")
     k.emit(
-        async_copy.copy, smem, thread, k.params[0], on, None, offsets=((0, 1024),), places=(0, 0), added=(0, 512), vec=8
+        async_copy.copy,
+        smem,
+        thread,
+        k.params[0],
+        on,
+        None,
+        None,
+        offsets=((0, 1024),),
+        places=(0, 0),
+        added=(0, 512),
+        vec=8,
     )
     k.emit(async_copy.commit)
     text = text_of(k.done())

@@ -38,8 +38,9 @@ def _modifiers(e: Emitter, op: Op) -> str:
 
 def _strength(op: Op) -> str:
     """`.acquire.gpu`, `.volatile`, or nothing."""
-    if op.attrs.get("order"):
-        return f".{op.attrs['order']}.{op.attrs['scope']}"
+    order, scope = op.attrs["order"], op.attrs["scope"]
+    if order:
+        return f".{order}.{scope}"
     return access.VOLATILE if op.attrs.get("volatile") else access.WEAK
 
 

@@ -177,6 +177,8 @@ def plan_of(
     held = max(part * down[0] * down[1] // (WARP_SIZE * warps), 1)
     lines = blocks if blocks > 1 else down[0] * down[1] * max(config.each // held, 1)
     lines = lines if blocks > 1 else min(lines, max(power_of_two(rows), down[0] * down[1]))
+    if align and blocks == 1:
+        lines = 1
     even = blocks > 1 or rows % lines == 0
     whole = part * blocks == cols and not align
     return RowPlan(blocks, warps, lines, part, vec, whole, even, ahead, numbers, down, align=align)

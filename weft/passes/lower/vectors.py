@@ -238,9 +238,12 @@ def cut_runs(mask: Form, count: int) -> Groups:
 
 @cache
 def _in_order(const: Table, strides: Groups, groups: Groups) -> bool:
-    """Whether in each group the constants are consecutive, and the stride tables are equal."""
+    """Whether in each group the constants are consecutive, or those of runs in it that one comparison serves, and the stride
+    tables are equal."""
+    steps = {const[group[1]] - const[group[0]] for group in groups}
+    served = 1 if steps == {1} else sum(const[r] == const[groups[0][0]] for r in groups[0])
     return _all_equal(strides, groups) and all(
-        const[r] == const[group[0]] + i for group in groups for i, r in enumerate(group)
+        const[r] == const[group[0]] + i // served * served for group in groups for i, r in enumerate(group)
     )
 
 

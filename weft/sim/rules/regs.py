@@ -10,7 +10,7 @@ from weft.ir.core import Op
 from weft.ir.types import RegsType
 from weft.ops import regs
 from weft.ops.check import dtype_of
-from weft.sim.machine.data import Array, Data, arange, marked, moved, stacked, undefined_in, union, where
+from weft.sim.machine.data import Array, Data, arange, chosen, marked, moved, stacked, undefined_in, union
 from weft.sim.machine.tasks import Task
 from weft.sim.machine.wraps import CAUSE, WORD, wrapped_in
 from weft.sim.numbers import arithmetic as numbers
@@ -64,7 +64,7 @@ def _within(task: Task, op: Op, x: Data, other: Data, whole: Data, begin: Data |
         kept = kept & (number < np.asarray(end.array)[..., None])
     on = np.asarray(whole.array)[..., None] | kept
     on = np.broadcast_to(on, (task.threads, _count(op) // vec, vec)).reshape(task.threads, -1)
-    return where(on, x, per_thread(task, other, _count(op)))
+    return chosen(on, x, per_thread(task, other, _count(op)))
 
 
 @rule(regs.splat)

@@ -29,7 +29,7 @@ def copied(k, element, shape, layout, own, *, divisible=16, mask=None, columns=N
     k.emit(async_copy.global_to_shared, smem, k.address(ptr, offsets), mask, **attrs)
     k.emit(async_copy.commit)
     k.emit(async_copy.wait, pendings=0)
-    k.output(k.emit(shared.load, smem, layout=GRID))
+    k.output(k.emit(shared.load, smem, layout=GRID), None if attrs.get("zeros", True) else mask)
 
 
 def rows_below(k, shape, own, limit):
@@ -38,9 +38,9 @@ def rows_below(k, shape, own, limit):
     return k.emit(tile.broadcast, k.emit(tile.expand_dims, below, axis=1), shape=shape)
 
 
-def columns_below(k, shape, own, limit):
+def columns_below(k, shape, own, limit, predicate="lt"):
     columns = k.emit(tile.arange, start=0, end=shape[1], layout=SliceLayout(0, own))
-    below = k.cmp("lt", columns, k.splat(limit, columns))
+    below = k.cmp(predicate, columns, k.splat(limit, columns))
     return k.emit(tile.broadcast, k.emit(tile.expand_dims, below, axis=0), shape=shape)
 
 
@@ -93,7 +93,7 @@ def test_widths(memory_layout, per_thread, divisible, columns, vec):
 
 
 def test_a_mask_by_columns():
-    """Zeros arrive where the mask does not hold; only a limit that may lie anywhere keeps copies narrow."""
+    """Zeros arrive where the mask does not hold; of copies that it cuts, those in which it ends."""
     widths: list[int] = []
     for limit, divisible in ((43, 1), (40, 8), (0, 16)):
         k = tile_kernel()
@@ -102,7 +102,16 @@ def test_a_mask_by_columns():
         op = only(check(k), async_copy.copy)
         assert op.operand("mask") is not None
         widths.append(op.attrs["vec"])
-    assert widths == [1, 4, 4]
+    assert widths == [4, 4, 4]
+
+
+def test_a_mask_that_begins_within_a_copy():
+    """Zeros before it keep copies narrow, unless they are not asked for."""
+    for zeros, vec in ((True, 1), (False, 4)):
+        k = tile_kernel()
+        mask = columns_below(k, (64, 64), GRID, k.number_in(5, int32, 1), "ge")
+        copied(k, float32, (64, 64), SwizzledSharedLayout(4, 1, 8, [1, 0]), GRID, mask=mask, zeros=zeros)
+        assert only(check(k), async_copy.copy).attrs["vec"] == vec
 
 
 def test_elements_that_threads_share_are_copied_once():

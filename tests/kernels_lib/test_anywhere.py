@@ -1,0 +1,158 @@
+"""Rows that begin anywhere: odd lengths, distances and first elements, among neighbours that no kernel may read or write."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels_lib.rows import MATRIX, TYPES, Recorder, close
+from tests.kernels_lib.test_losses import expected as cross_entropies
+from tests.kernels_lib.test_softmax import expected as softmaxes
+from weft.kernels import (
+    cross_entropy,
+    cross_entropy_backward,
+    log_softmax,
+    log_softmax_backward,
+    rowwise,
+    sample,
+    softmax,
+    softmax_backward,
+)
+from weft.kernels.device.losses import cross_entropy_clusters
+from weft.kernels.device.softmax import softmax_rows
+from weft.kernels.rows import losses
+from weft.kernels.rows.operands import access_of, lines_of
+
+ROWS = [
+    # Rows, columns, elements from row to row, elements before the first.
+    (5, 513, 513, 0), (3, 1001, 1003, 1), (2, 2047, 2047, 3), (2, 4091, 4096, 5), (2, 9000, 9001, 2), (3, 20_003, 20_003, 7),
+    pytest.param((1, 50_257, 50_259, 6), marks=MATRIX), pytest.param((2, 100_003, 100_003, 1), marks=MATRIX),
+]  # fmt: skip
+
+
+class Padded:
+    """An array of rows within a larger one, which is NaN elsewhere."""
+
+    def __init__(self, device, values, pitch, before):
+        rows, cols = values.shape
+        self.around = np.full(before + rows * pitch + 64, np.nan, values.dtype)
+        self._rows(self.around, before, pitch, values.shape)[:] = values
+        self.device, self.given = device, device.array(self.around)
+        self.array = self._rows(self.given, before, pitch, values.shape)
+        self.place = before, pitch, values.shape
+
+    @staticmethod
+    def _rows(flat, before, pitch, shape):
+        rows, cols = shape
+        return flat[before : before + rows * pitch].reshape(rows, pitch)[:, :cols]
+
+    @property
+    def values(self):
+        """The rows; raises AssertionError if anything else was written."""
+        now = self.device.numpy(self.given)
+        found = np.array(self._rows(now, *self.place))
+        left = np.array(now)
+        self._rows(left, *self.place)[:] = self._rows(self.around, *self.place)
+        np.testing.assert_array_equal(left.view(np.uint8), self.around.view(np.uint8))
+        return found
+
+
+def padded(device, rng, shape, dtype, *values):
+    """Random rows of a shape, or the given ones."""
+    rows, cols, pitch, before = shape
+    made = values[0] if values else (rng.standard_normal((rows, cols)) * 3).astype(TYPES[dtype])
+    return made, Padded(device, made, pitch, before)
+
+
+@pytest.mark.parametrize("dtype", list(TYPES))
+@pytest.mark.parametrize("shape", ROWS)
+def test_softmax(device, rng, shape, dtype):
+    values, x = padded(device, rng, shape, dtype)
+    _, out = padded(device, rng, (*shape[:3], shape[3] + 16), dtype)
+    want = softmaxes(values)
+    softmax(x.array, out.array)
+    close(out.values, want)
+    log_softmax(x.array, out.array)
+    close(out.values, np.log(want))
+    softmax(x.array, x.array)
+    close(x.values, want)
+
+
+@pytest.mark.parametrize("dtype", list(TYPES))
+@pytest.mark.parametrize("shape", ROWS)
+def test_softmax_backward(device, rng, shape, dtype):
+    upper, grad = padded(device, rng, (*shape[:3], shape[3] + 8), dtype)
+    values, _ = padded(device, rng, shape, dtype)
+    y = softmaxes(values)
+    for function, given in ((softmax_backward, y), (log_softmax_backward, np.log(y))):
+        rounded = given.astype(TYPES[dtype])
+        _, of = padded(device, rng, shape, dtype, rounded)
+        _, out = padded(device, rng, shape, dtype)
+        function(grad.array, of.array, out.array)
+        g, p = upper.astype(np.float64), rounded.astype(np.float64)
+        want = p * (g - (g * p).sum(1, keepdims=True))
+        if function is log_softmax_backward:
+            want = g - np.exp(p) * g.sum(1, keepdims=True)
+        close(out.values, want)
+
+
+@pytest.mark.parametrize("numbers", [{}, {"label_smoothing": 0.1, "z_loss": 1e-2}])
+@pytest.mark.parametrize("dtype", list(TYPES))
+@pytest.mark.parametrize("shape", ROWS)
+def test_cross_entropy(device, rng, shape, dtype, numbers):
+    values, x = padded(device, rng, shape, dtype)
+    _, grad = padded(device, rng, (*shape[:3], shape[3] + 24), dtype)
+    labels = rng.integers(0, shape[1], shape[0])
+    labels[-1] = shape[1] - 1
+    want = cross_entropies(values, labels, **numbers)
+    given = device.array(labels)
+    loss, lse = cross_entropy(x.array, given, **numbers)
+    close(device.numpy(loss), want[0])
+    close(device.numpy(lse), want[1])
+    loss, _ = cross_entropy(x.array, given, grad=grad.array, **numbers)
+    close(device.numpy(loss), want[0])
+    close(grad.values, want[2])
+    cross_entropy_backward(1.0, x.array, given, lse, out=grad.array, **numbers)
+    close(grad.values, want[2])
+    cross_entropy(x.array, given, grad=x.array, **numbers)
+    close(x.values, want[2])
+
+
+@pytest.mark.parametrize("shape", ROWS)
+def test_sample(device, rng, shape):
+    values, x = padded(device, rng, shape, "float32")
+    np.testing.assert_array_equal(device.numpy(sample(x.array, seed=1, temperature=0.0)), values.argmax(1))
+
+
+def test_which_rows_are_accessed_in_vectors():
+    def chosen(cols, pitch, before=0, dtype=np.float16, other=0):
+        x, y = (np.zeros(2 * pitch + 64, dtype)[at:][: 2 * pitch].reshape(2, pitch)[:, :cols] for at in (before, other))
+        return access_of(None, lines_of("softmax", "x", x), lines_of("softmax", "y", y))
+
+    assert chosen(50_256, 50_256) == (8, 0)
+    assert chosen(50_257, 50_257) == (8, 8)
+    assert chosen(50_256, 50_256, 3, other=11) == (8, 8), (
+        "both arrays begin at the same distance from an aligned address"
+    )
+    assert chosen(50_256, 50_256, 3, other=4) == (1, 0), "they do not"
+    assert chosen(50_257, 50_257, dtype=np.float32) == (4, 4)
+    assert chosen(500, 501) == (1, 0), "short rows"
+    assert chosen(8191, 8191) == (1, 0), "tiles would be half empty"
+    assert chosen(262_143, 262_143) == (1, 0), "no cluster has so many columns"
+
+
+@pytest.mark.parametrize(("module", "name", "kernel"), [
+    (rowwise, "softmax_rows", softmax_rows), (losses, "cross_entropy_clusters", cross_entropy_clusters),
+])  # fmt: skip
+def test_they_are_copied_ahead_in_vectors(module, name, kernel, monkeypatch):
+    recorder = Recorder()
+    monkeypatch.setattr(module, name, recorder)
+    monkeypatch.setattr(module, "persistent", lambda *_: 1)
+    x = np.zeros((3, 50_257), np.float16)
+    if module is rowwise:
+        softmax(x, np.empty_like(x))
+    else:
+        cross_entropy(x, np.zeros(3, np.int64), grad=np.empty_like(x))
+    ((arguments, options),) = recorder.given
+    text = kernel.warmup(*arguments, **options, target="sm_90a").asm["cuda"]
+    assert "copy_async_16_part(" in text and "store_f16x8_if(" in text and "store_f16x8_part(" in text
