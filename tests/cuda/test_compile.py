@@ -185,7 +185,7 @@ def test_parts_of_vectors(arch):
             places = {"offsets": ((0, 128),), "registers": registers, "vec": 4}
             for begin, end in ((low, high), (low, None), (None, high), (None, None)):
                 value = k.emit(memory.load_part, ptr, k.number(1, dtype, 8), on, begin, end, **places)
-                value = k.emit(regs.within, value, k.number(2, dtype), on, begin, end, vec=4)
+                value = k.emit(regs.within, value, k.number(2, dtype), on, on, begin, end, vec=4)
                 k.emit(memory.store_part, ptr, value, on, begin, end, eviction="evict_last", **places)
     assert compiled(k.done(), arch).n_regs > 0
 

@@ -70,13 +70,15 @@ def widen(x: Value, dtype: DType) -> Type:
 
 
 @op("regs.within", stage="lowered")
-def within(x: Value, other: Value, whole: Value, begin: Value | None, end: Value | None, vec: int) -> Type:
-    """`x`, but in runs of `vec` registers that are not `whole` the scalar `other` before number `begin` and from `end` on."""
+def within(x: Value, other: Value, whole: Value, some: Value, begin: Value | None, end: Value | None, vec: int) -> Type:
+    """`x` in runs of `vec` registers that are `whole`, the scalar `other` in those of which there are not even `some`, and in
+    the others `x` from number `begin` to before `end`."""
     t = regs(x)
     scalar(other)
     boolean(whole)
     runs = t.count // vec
-    require(t.count % vec == 0 and regs(whole).count == runs, "a predicate per run")
+    boolean(some)
+    require(t.count % vec == 0 and regs(whole).count == runs == regs(some).count, "a predicate per run")
     require(other.type.element == t.element, "{} among {}", other.type, t)
     require(all(n is None or n.type == RegsType(int32, runs) for n in (begin, end)), "a number per run")
     return t

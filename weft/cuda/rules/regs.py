@@ -77,8 +77,8 @@ def _by_words(e: Emitter, op: Op, name: str, each: int) -> None:
 
 
 _WITHIN = Piece(
-    "template <int N, typename T> DEV void within(T* x, T other, bool whole, int begin, int end) {\n"
-    "  if (whole) return;\n  if (begin >= N || end <= 0) {\n    #pragma unroll\n"
+    "template <int N, typename T> DEV void within(T* x, T other, bool whole, bool some, int begin, int end) {\n"
+    "  if (whole) return;\n  if (!some) {\n    #pragma unroll\n"
     "    for (int j = 0; j < N; ++j) x[j] = other;\n    return;\n  }\n  #pragma unroll\n"
     "  for (int j = 0; j < N; ++j) x[j] = begin <= j && j < end ? x[j] : other; }"
 )
@@ -86,8 +86,8 @@ _WITHIN = Piece(
 
 @emits(regs.within)
 def _within(e: Emitter, op: Op) -> None:
-    x, other, whole, begin, end = op.operands
-    assert x is not None and other is not None and whole is not None
+    x, other, whole, some, begin, end = op.operands
+    assert x is not None and other is not None and whole is not None and some is not None
     vec, into = op.attrs["vec"], e.variable(op.result)
     e.copy(op.result, e.refs[x])
     name = e.pieces.define("within", _WITHIN)
@@ -95,9 +95,8 @@ def _within(e: Emitter, op: Op) -> None:
     def text(index: Index) -> str:
         low = "0" if begin is None else e.at(begin, index)
         high = str(vec) if end is None else e.at(end, index)
-        return (
-            f"{name}<{vec}>({into.name} + {member(index, vec, 0)}, {e.at(other)}, {e.at(whole, index)}, {low}, {high});"
-        )
+        kept = ", ".join([e.at(whole, index), e.at(some, index), low, high])
+        return f"{name}<{vec}>({into.name} + {member(index, vec, 0)}, {e.at(other)}, {kept});"
 
     e.unrolled((into.count or vec) // vec, [(op.loc, text)])
 

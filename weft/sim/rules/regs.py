@@ -55,14 +55,16 @@ def _narrow(task: Task, op: Op, x: Data) -> Data:
 
 
 @rule(regs.within)
-def _within(task: Task, op: Op, x: Data, other: Data, whole: Data, begin: Data | None, end: Data | None) -> Data:
+def _within(
+    task: Task, op: Op, x: Data, other: Data, whole: Data, some: Data, begin: Data | None, end: Data | None
+) -> Data:
     vec = int(op.attrs["vec"])
     number, kept = arange(vec), np.ones(vec, bool)
     if begin is not None:
         kept = kept & (np.asarray(begin.array)[..., None] <= number)
     if end is not None:
         kept = kept & (number < np.asarray(end.array)[..., None])
-    on = np.asarray(whole.array)[..., None] | kept
+    on = np.asarray(whole.array)[..., None] | (np.asarray(some.array)[..., None] & kept)
     on = np.broadcast_to(on, (task.threads, _count(op) // vec, vec)).reshape(task.threads, -1)
     return chosen(on, x, per_thread(task, other, _count(op)))
 

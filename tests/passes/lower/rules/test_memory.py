@@ -76,6 +76,31 @@ def test_masks_that_begin_and_end_anywhere(data, element):
 
 
 @LAW
+@given(st.data(), tiles(2), st.sampled_from([int8, float16, float32]))
+def test_masks_of_rows_and_columns(data, case, element):
+    """A mask of whole rows, one that cuts them, and both, as of a matrix of any size."""
+    layout, shape, k = start(case)
+    lines = [k.emit(tile.arange, start=0, end=shape[axis], layout=SliceLayout(1 - axis, layout)) for axis in (0, 1)]
+
+    def spread(x, axis):
+        return k.emit(tile.broadcast, k.emit(tile.expand_dims, x, axis=1 - axis), shape=shape)
+
+    masks = []
+    for axis in data.draw(st.sampled_from([(0,), (1,), (0, 1), (1, 0)])):
+        limit = k.splat(k.number_in(data.draw(st.integers(-1, shape[axis] + 1)), int32, 1), lines[axis])
+        masks.append(spread(k.cmp(data.draw(st.sampled_from(list(COMPARED))), lines[axis], limit), axis))
+    mask = masks[0] if len(masks) == 1 else k.emit(arith.and_, *masks)
+    first = k.mul(lines[0], k.splat(k.number(shape[1]), lines[0]))
+    places = k.add(spread(first, 0), spread(lines[1], 1))
+    ptr = k.pointer_in(any_bits(k.rng, element, prod(shape)), element)
+    other = k.splat(k.number_in(3 if element.is_int() else 0.5, element), places)
+    k.output_of_all(k.load(ptr, places, mask, other))
+    k.output(k.load(ptr, places, mask), mask)
+    k.output(k.emit(arith.select, mask, k.load(ptr, places), other))
+    k.check()
+
+
+@LAW
 @given(st.data(), tiles(2))
 def test_strides(data, case):
     """Row-major, column-major and spread matrices, with run-time and constant strides."""

@@ -256,9 +256,11 @@ def select(lo: Lowering, op: Op) -> None:
     if not runs or mask is None or not isinstance(x, Array) or not isinstance(other, Splat):
         elementwise(lo, op)
         return
-    whole = lo.array(at_ends(mask, runs, whole=True))
+    whole, some = (lo.array(at_ends(mask, runs, whole=whole)) for whole in (True, False))
     bounds = bound(lo, mask, runs, end=False), bound(lo, mask, runs, end=True)
-    made: Value = lo.emit(regs.within, x.value, other.value, whole, *bounds, vec=len(runs[0]), name=op.result.name)
+    made: Value = lo.emit(
+        regs.within, x.value, other.value, whole, some, *bounds, vec=len(runs[0]), name=op.result.name
+    )
     lo.define(op, Array(made))
 
 
