@@ -78,6 +78,23 @@ def test_nested_coordinates(run, rng):
 
 
 @weft.jit
+def fragments(out, x, THREADS: gl.constexpr):
+    mine = x.distribute[THREADS](gl.thread_idx.x)
+    of_out = out.distribute[THREADS](gl.thread_idx.x)
+    for i in gl.static_range(2):
+        for j in gl.static_range(2):
+            of_out[i, j, 0] = mine[i, j, 0] * 2 + gl.thread_idx.x
+
+
+def test_nested_fragments(run, rng):
+    layout, threads = gl.Layout(((4, 4), 2), ((1, 8), 4)), gl.Layout(((2, 2), 2), ((1, 2), 4))
+    x, out = random(rng, np.float32, 32), poison(32, np.float32)
+    run(fragments, 1, Viewed(out, layout), Viewed(x, layout), threads, block=8)
+    i = np.arange(32)
+    same(out, x * 2 + (i % 2 + i // 8 % 2 * 2 + i // 4 % 2 * 4).astype(np.float32))
+
+
+@weft.jit
 def by_pointers(out, x, n):
     i = gl.global_idx.x
     if i < n:

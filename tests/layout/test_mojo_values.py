@@ -239,6 +239,17 @@ def test_fragments_of_vectors():
     assert columns.distribute(row_major(4, 4), axis=1)(6)[0, 0].tolist() == [2, 6, 10, 14]
 
 
+@pytest.mark.parametrize(("thread", "first"), [(0, 0), (37, 546), (74, 1092), (111, 1638)])
+def test_nested_threads_divide_a_nested_axis_mode_by_mode(thread, first):
+    pairs = LayoutTensor(np.arange(64 * 32, dtype=np.float32), row_major(4, 16, 32)).vectorize[1, 1, 2]()
+    t = pairs.reshape(Layout(((16, 16), 4), ((32, 2), 512)))
+    part = t.distribute[Layout(((8, 4), 4), ((4, 1), 32))](thread)
+    assert part.layout == Layout(((2, 4), 1), ((256, 8), 0))
+    assert [part[i, j, 0].tolist() for i in range(2) for j in range(4)] == [
+        [first + 256 * i + 8 * j, first + 256 * i + 8 * j + 1] for i in range(2) for j in range(4)
+    ]
+
+
 def test_swizzled_fragments():
     t = LayoutTensor(np.zeros(16, np.float32), row_major(4, 4))
     for thread in range(4):
@@ -305,13 +316,6 @@ def test_vectors_keep_the_logical_order():
     other = LayoutTensor(np.zeros(64, np.float32), row_major(8, 8))
     other.vectorize[4, 1]().copy_from(t.vectorize[1, 4]())
     assert grid(other) == grid(t)
-
-
-def test_threads_count_along_nested_axes():
-    t = counted(Layout(((16, 16), 4), ((32, 2), 512)))
-    threads = Layout(((8, 4), 4), ((4, 1), 32))
-    assert t.distribute[threads](37).layout == Layout((8, 1), (4, 0))
-    assert zipped_divide_by_shape(t.layout, threads)[1] == Layout(((2, 4), 1), ((256, 8), 0))
 
 
 def test_what_is_refused():

@@ -276,6 +276,27 @@ def test_nested_views_are_distributed_by_their_modes():
         )
 
 
+def test_nested_threads_divide_mode_by_mode():
+    tiled = host(Layout(((4, 4), 2), ((1, 8), 4)))
+    threads = Layout(((2, 2), 2), ((1, 2), 4))
+    parts = [tiled.distribute[threads](thread) for thread in range(8)]
+    assert {part.layout for part in parts} == {Layout(((2, 2), 1), ((2, 16), 0))}
+    assert [part[0, 0, 0] for part in parts[:4]] == [tiled[i, j, 0] for j in (0, 1) for i in (0, 1)]
+    assert sorted(np.concatenate([by_definition(part).reshape(-1) for part in parts])) == [*range(32)]
+    counted = tiled.distribute[Layout((4, 2), (1, 4))](3)
+    assert counted.layout == Layout((4, 1), (8, 0))
+    edge = view(tiled.layout, masked=True).tile[16, 2](Scalar("block", 0), 0)
+    refused("view-threads-masked", lambda: edge.distribute[threads](0))
+
+
+def test_a_swizzle_of_nested_threads():
+    tiled = host(Layout(((4, 4), 2), ((1, 8), 4)))
+    threads, swizzle = Layout(((2, 2), 2), ((1, 2), 4)), Swizzle(1, 0, 3)
+    for thread in range(8):
+        plain, swizzled = (tiled.distribute(threads, swizzle=each)(thread) for each in (None, swizzle))
+        assert (swizzled.layout, swizzled.offset) == (plain.layout, swizzle(plain.offset))
+
+
 def test_what_cannot_be_distributed():
     t = LayoutTensor(np.zeros((4, 4)))
     refused("view-threads", lambda: t.distribute[Layout.row_major(8, 4)](0))

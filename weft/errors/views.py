@@ -280,6 +280,12 @@ THREADS = row(
     "thread layout {threads} has {count} threads along axis {axis} of {view}, which has {size} elements there",
     "use a thread layout whose sizes divide those of the view, or a masked view",
 )
+THREADS_MASKED = row(
+    "view-threads-masked",
+    ViewError,
+    "thread layout {threads} divides axis {axis} of {view} mode by mode, but the axis ends within a mode there",
+    "use a thread layout with one size along this axis, or tiles that divide the view",
+)
 THREADS_UNKNOWN = row(
     "view-threads-unknown",
     ViewError,

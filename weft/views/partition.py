@@ -33,7 +33,7 @@ from weft.views.modes import (
 )
 from weft.views.storage import AddressSpace, Index
 from weft.views.swizzles import Swizzling, by_elements, is_repeated, starts, steps
-from weft.views.threads import check_thread, thread_axes, thread_coordinate
+from weft.views.threads import Share, check_thread, shares_of, thread_coordinate
 
 Limits = Sequence["Index | None"]
 
@@ -288,7 +288,7 @@ def distributor(
     """`distribute` with its layout of threads given."""
 
     def distribute(index: Index) -> AnyView:
-        return distributed(view, threads, index, axis, swizzle)
+        return distributed(view, threads, index, axis, swizzle, paired=True)
 
     return distribute
 
@@ -300,67 +300,79 @@ def distributed(
     axis: Any = None,
     swizzle: Swizzling | None = None,
     guarded: bool = False,
+    paired: bool = False,
 ) -> AnyView:
     """`distribute` with all arguments. `guarded`: the caller predicates the accesses, so `index` may exceed the thread
-    layout."""
+    layout. `paired`: nested threads divide a nested axis mode by mode, see `shares_of`."""
     what = called(view.history, "distribute", (threads,) if axis is None else (threads, f"axis={axis}"), (index,))
-    counts = thread_axes(view, threads, axis)
+    shares = shares_of(view, threads, axis, paired)
     thread = number(view, index)
     if not guarded:
         check_thread(view, threads, thread, what)
-    coordinates = [thread_coordinate(count, threads, thread) for count in counts]
     axes: list[Axis] = []
     limits: list[Index | None] = []
-    for each, (modes, count) in enumerate(zip(axes_of(view), counts, strict=True)):
+    for each, parts in enumerate(shares):
         if not view.masked:
-            check_groups(view, what, each, extent(modes), extent(count))
-        axes.append(_fragment(view, threads, each, modes, extent(count))[1])
-        limits.append(_fragment_limit(view, each, coordinates[each], extent(count)))
+            for share in parts:
+                check_groups(view, what, each, extent(share.modes), share.count)
+        axes.append(_fragment_axis(view, threads, each, parts))
+        limits.append(_fragment_limit(view, threads, each, parts, thread))
     if swizzle is None:
-        offset = first_offset(view, counts, threads, coordinates)
+        offset = first_offset(view, shares, threads, thread)
     else:
-        offset = _swizzled_offset(view, counts, threads, coordinates, swizzle)
+        offset = _swizzled_offset(view, shares_of(by_elements(view), threads, axis, paired), threads, thread, swizzle)
     return rebuilt(view, axes, plus(view.offset, offset), limits, what)
 
 
-def first_offset(view: ViewData, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index]) -> Index:
-    """The offset of a thread's first element from the view's, for the thread's coordinates.
-
-    `counts` are the modes of the thread layout along each axis.
-    """
+def first_offset(view: ViewData, shares: Sequence[Sequence[Share]], threads: Layout, thread: Index) -> Index:
+    """The offset of a thread's first element from the view's."""
     offset: Index = 0
-    for axis, (modes, count) in enumerate(zip(axes_of(view), counts, strict=True)):
-        own, _ = _fragment(view, threads, axis, modes, extent(count))
-        offset = plus(offset, offset_along(own, widened(view, coordinates[axis])))
+    for axis, parts in enumerate(shares):
+        for share in parts:
+            own, _ = _fragment(view, threads, axis, share)
+            coordinate = thread_coordinate(share.threads, threads, thread)
+            offset = plus(offset, offset_along(own, widened(view, coordinate)))
     return offset
 
 
 def _swizzled_offset(
-    view: ViewData, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index], swizzle: Swizzling
+    view: ViewData, shares: Sequence[Sequence[Share]], threads: Layout, thread: Index, swizzle: Swizzling
 ) -> Index:
-    """A thread's first offset under a swizzle. The swizzle must keep the distances of the thread's other elements from it."""
-    plain = by_elements(view)
-    along = [extent(count) for count in counts]
-    inside = steps(
-        [_fragment(plain, threads, each, modes, along[each])[1] for each, modes in enumerate(axes_of(plain))]
-    )
-    if not is_repeated(swizzle, starts(plain, along), inside):
+    """A thread's first offset under a swizzle. The swizzle must keep the distances of the thread's other elements from it.
+
+    `shares` have strides in elements."""
+    inside = steps([_fragment_axis(view, threads, axis, parts) for axis, parts in enumerate(shares)])
+    if not is_repeated(swizzle, starts(view, shares), inside):
         raise fail(errors.SWIZZLE, swizzle=swizzle, view=view.history, threads=threads)
-    return times(swizzle(first_offset(plain, counts, threads, coordinates)), view.element_size)
+    return times(swizzle(first_offset(view, shares, threads, thread)), view.element_size)
 
 
-def _fragment(view: ViewData, threads: Layout, axis: int, modes: Axis, count: int) -> tuple[Axis, Axis]:
-    """An axis divided into the modes over threads and the modes inside one thread."""
-    size = extent(modes)
-    found = cut(modes, count, rounded_up=view.masked and count > 1)
+def _fragment_axis(view: ViewData, threads: Layout, axis: int, parts: Sequence[Share]) -> Axis:
+    """The modes of one thread along an axis."""
+    return tuple(mode for share in parts for mode in _fragment(view, threads, axis, share)[1])
+
+
+def _fragment(view: ViewData, threads: Layout, axis: int, share: Share) -> tuple[Axis, Axis]:
+    """Modes of an axis divided into the modes over threads and the modes inside one thread."""
+    size, count = extent(share.modes), share.count
+    found = cut(share.modes, count, rounded_up=view.masked and count > 1)
     if found is None or (isinstance(size, int) and size % count and not view.masked):
         raise fail(errors.THREADS, threads=threads, count=count, axis=axis, view=view.history, size=size)
     return found
 
 
-def _fragment_limit(view: ViewData, axis: int, coordinate: Index, count: int) -> Index | None:
+def _fragment_limit(view: ViewData, threads: Layout, axis: int, parts: Sequence[Share], thread: Index) -> Index | None:
     """The number of a thread's valid elements along an axis: every `count`-th, starting at its coordinate."""
-    if count == 1:
-        return limits_of(view)[axis]
-    limit = limit_along(view, axis, count)
-    return None if limit is None else divided(minus(plus(limit, count - 1), coordinate), count)
+    before = limits_of(view)[axis]
+    if len(parts) > 1:
+        if before is not None:
+            raise fail(errors.THREADS_MASKED, threads=threads, axis=axis, view=view.history)
+        return None
+    share = parts[0]
+    if share.count == 1:
+        return before
+    limit = limit_along(view, axis, share.count)
+    if limit is None:
+        return None
+    coordinate = thread_coordinate(share.threads, threads, thread)
+    return divided(minus(plus(limit, share.count - 1), coordinate), share.count)

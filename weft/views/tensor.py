@@ -215,10 +215,11 @@ class LayoutTensor(ViewData):
     def distribute(self) -> Brackets[Callable[[Index], LayoutTensor]]:
         """`t.distribute[threads](id)`: the elements of one thread when a thread layout is repeated over the view.
 
-        `threads` maps coordinates to thread numbers; thread (i, j) gets elements (i, j), (i + rows, j) and so on. With
-        `axis` only that axis is divided, by the thread's coordinate along it; threads that differ in other coordinates share
-        elements. `swizzle` permutes the offsets of the threads' elements, counted in elements. Raises ViewError:
-        view-threads, view-threads-rank, view-swizzle.
+        `threads` maps coordinates to thread numbers; thread (i, j) gets elements (i, j), (i + rows, j) and so on. Along a
+        nested axis, threads that are nested alike divide mode by mode. With `axis` only that axis is divided, by the thread's
+        coordinate along it; threads that differ in other coordinates share elements. `swizzle` permutes the offsets of the
+        threads' elements, counted in elements. Raises ViewError: view-threads, view-threads-rank, view-threads-masked,
+        view-swizzle.
         """
         return Brackets(self, partition.distributor)
 
