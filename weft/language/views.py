@@ -11,7 +11,18 @@ from typing import Any
 from weft.language.aggregate import AGGREGATE
 from weft.language.marks import anywhere, constexpr
 from weft.layout import UNKNOWN, ComposedLayout, Layout, Swizzle
-from weft.views import AddressSpace, LayoutTensor, LayoutTensorIter, col_major, coord, row_major, stack_allocation
+from weft.views import (
+    AddressSpace,
+    All,
+    Idx,
+    LayoutTensor,
+    LayoutTensorIter,
+    col_major,
+    coord,
+    row_major,
+    stack_allocation,
+    stack_allocation_like,
+)
 
 STATIC = frozenset({"layout", "element_layout", "masked", "history", "axis", "size", "circular"})
 """Compile-time fields."""
@@ -25,6 +36,6 @@ TileTensor = LayoutTensor
 Coord = Index = anywhere(coord)
 
 __all__ = [
-    "UNKNOWN", "AddressSpace", "ComposedLayout", "Coord", "Index", "Layout", "LayoutTensor", "LayoutTensorIter", "Swizzle",
-    "TileTensor", "col_major", "row_major", "stack_allocation",
+    "UNKNOWN", "AddressSpace", "All", "ComposedLayout", "Coord", "Idx", "Index", "Layout", "LayoutTensor", "LayoutTensorIter",
+    "Swizzle", "TileTensor", "col_major", "row_major", "stack_allocation", "stack_allocation_like",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from weft.views.storage import AddressSpace
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
 }  # fmt: skip
 
 

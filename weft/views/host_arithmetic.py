@@ -10,7 +10,7 @@ from weft.views.data import ViewData
 from weft.views.host_arrays import Array, gathered, storage_of, strided
 
 UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
 }  # fmt: skip
 
 

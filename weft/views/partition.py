@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.nested.int_tuple import divided, flatten, is_tuple, plus, times
+from weft.layout.nested.int_tuple import ceil_div, divided, flatten, is_tuple, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.access import aligned, dim, number, require_axis, vector_width, widened
 from weft.views.data import AnyView, ViewData
@@ -36,6 +36,8 @@ from weft.views.swizzles import Swizzling, by_elements, is_repeated, starts, ste
 from weft.views.threads import Share, check_thread, shares_of, thread_coordinate
 
 Limits = Sequence["Index | None"]
+WithOffset = tuple[AnyView, tuple[Index, ...], Index]
+"""A part of a view, its coordinate, and the offset of its first number from the view's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +100,32 @@ def whole_number(what: str, size: Any, axis: int) -> int:
 
 def tiles(view: AnyView, *sizes: Any) -> Callable[..., AnyView]:
     """`tile` with its sizes given."""
-    view, inside, outside, numbers = _tiling(view, sizes)
+    make = tiles_with_offset(view, *sizes)
 
     def tile(*coordinates: Any) -> AnyView:
+        return make(*coordinates)[0]
+
+    return tile
+
+
+def tiles_with_offset(view: AnyView, *sizes: Any) -> Callable[..., WithOffset[AnyView]]:
+    """`tile_with_offset` with its sizes given."""
+    view, inside, outside, numbers = _tiling(view, sizes)
+
+    def tile(*coordinates: Any) -> WithOffset[AnyView]:
         coordinates = flatten(coordinates)
         what = called(view.history, "tile", numbers, coordinates)
         if len(coordinates) != view.rank:
             raise fail(errors.TILE_RANK, what=what, count=len(coordinates), view=view.history, rank=view.rank)
-        offset = view.offset
+        offset: Index = 0
         limits: list[Index | None] = []
-        for axis, coordinate in enumerate(coordinates):
-            index = number(view, coordinate)
+        indices = [number(view, coordinate) for coordinate in coordinates]
+        for axis, index in enumerate(indices):
             check_tile(view, what, axis, index, numbers[axis], outside[axis])
             offset = plus(offset, offset_along(outside[axis], widened(view, index)))
             limits.append(tile_limit(view, axis, index, numbers[axis]))
-        return rebuilt(view, inside, offset, limits, what)
+        corner = tuple(map(times, indices, numbers))
+        return rebuilt(view, inside, plus(view.offset, offset), limits, what), corner, offset
 
     return tile
 
@@ -195,9 +208,13 @@ def limit_along(view: ViewData, axis: int, count: int) -> Index | None:
 # Splits
 
 
-def splits(view: ViewData, count: Any, axis: Any = 0) -> Callable[..., Any]:
-    """`split` with its numbers given: a function of an index; without an index it returns all parts."""
+def splits(view: ViewData, count: Any = None, axis: Any = 0, *, split_alignment: Any = 1) -> Callable[..., Any]:
+    """`split` with its numbers given: a function of an index; without an index it returns all parts.
+
+    Without a count it is a function of a count and an index."""
     along = require_axis(view, axis)
+    if count is None:
+        return _uneven_splits(view, along, whole_number(f"{view.history}.split", split_alignment, along))
     parts = whole_number(called(view.history, "split", (count, axis)), count, along)
     modes = axes_of(view)[along]
     size = static_extent(modes)
@@ -220,6 +237,29 @@ def splits(view: ViewData, count: Any, axis: Any = 0) -> Callable[..., Any]:
         limits[along] = tile_limit(view, along, index, length)
         offset = plus(view.offset, offset_along(outside, widened(view, index)))
         return rebuilt(view, axes, offset, limits, what)
+
+    return split
+
+
+def _uneven_splits(view: ViewData, axis: int, alignment: int) -> Callable[..., Any]:
+    """`split` with a run-time count: slices, of which the last may be smaller or empty."""
+    from weft.views.reshaping import sliced
+
+    size = extent(axes_of(view)[axis])
+
+    def split(count: Any, index: Any) -> Any:
+        parts, which = number(view, count), number(view, index)
+        what = called(view.history, "split", (f"axis={axis}",), (parts, which))
+        if isinstance(parts, int) and isinstance(which, int):
+            if not 0 <= which < parts:
+                raise fail(errors.TILE_INDEX, what=what, index=which, axis=axis, view=view.history, count=parts)
+        else:
+            view.storage.check((which,), (parts,), what, ("as the part of",))
+        length = times(ceil_div(ceil_div(size, parts), alignment), alignment)
+        first = times(which, length)
+        start, stop = (view.storage.clamp(bound, 0, size) for bound in (first, plus(first, length)))
+        kept = [slice(start, stop) if each == axis else slice(None) for each in range(view.rank)]
+        return sliced(view, *kept).replaced(history=what)
 
     return split
 
@@ -304,6 +344,34 @@ def distributed(
 ) -> AnyView:
     """`distribute` with all arguments. `guarded`: the caller predicates the accesses, so `index` may exceed the thread
     layout. `paired`: nested threads divide a nested axis mode by mode, see `shares_of`."""
+    return _distributed(view, threads, index, axis, swizzle, guarded, paired)[0]
+
+
+def distributor_with_offset(
+    view: AnyView, threads: Any, axis: Any = None, swizzle: Swizzling | None = None
+) -> Callable[[Index], WithOffset[AnyView]]:
+    """`distribute_with_offset` with its layout of threads given."""
+
+    def distribute(index: Index) -> WithOffset[AnyView]:
+        made, offset = _distributed(view, threads, index, axis, swizzle, guarded=False, paired=True)
+        thread = number(view, index)
+        coordinates = tuple(
+            _nested([thread_coordinate(share.threads, threads, thread) for share in parts])
+            for parts in shares_of(view, threads, axis, paired=True)
+        )
+        return made, coordinates, offset
+
+    return distribute
+
+
+def _nested(numbers: list[Index]) -> Any:
+    return numbers[0] if len(numbers) == 1 else tuple(numbers)
+
+
+def _distributed(
+    view: AnyView, threads: Any, index: Any, axis: Any, swizzle: Swizzling | None, guarded: bool, paired: bool
+) -> tuple[AnyView, Index]:
+    """A thread's fragment, and the offset of its first number from the view's."""
     what = called(view.history, "distribute", (threads,) if axis is None else (threads, f"axis={axis}"), (index,))
     shares = shares_of(view, threads, axis, paired)
     thread = number(view, index)
@@ -321,7 +389,7 @@ def distributed(
         offset = first_offset(view, shares, threads, thread)
     else:
         offset = _swizzled_offset(view, shares_of(by_elements(view), threads, axis, paired), threads, thread, swizzle)
-    return rebuilt(view, axes, plus(view.offset, offset), limits, what)
+    return rebuilt(view, axes, plus(view.offset, offset), limits, what), offset
 
 
 def first_offset(view: ViewData, shares: Sequence[Sequence[Share]], threads: Layout, thread: Index) -> Index:
