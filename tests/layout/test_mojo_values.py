@@ -19,6 +19,7 @@ from weft.layout import (
     complement,
     composition,
     expand_modes_alike,
+    is_row_major,
     logical_divide,
     logical_product,
     make_layout,
@@ -69,6 +70,13 @@ TUPLES = [
     ("idx2crd", (13, (2, (2, 4))), (1, (0, 3))),
     ("reverse", (((1, 2), 3, 4, (5, 6, 7)),), ((7, 6, 5), 4, 3, (2, 1))),
     ("fill_like", (((3, 4), 2, (3,)), 1), ((1, 1), 1, (1,))),
+    ("to_unknown", ((5, (3, (6, 4)), 2),), (UNKNOWN, (UNKNOWN, (UNKNOWN, UNKNOWN)), UNKNOWN)),
+    ("abs", ((0, 1, (-2, 3), -4),), (0, 1, (2, 3), 4)),
+    ("mul", ((0, 1, (2, 3), 4), 4), (0, 4, (8, 12), 16)),
+    ("sum", (((2, 3), 4),), 9),
+    ("sum", ((UNKNOWN, (2, 3), 4),), UNKNOWN),
+    ("tuple_max", ((1, 2, 3, (4, 5), (7, 8, 9, 10)),), 10),
+    ("tuple_min", ((1, (14, 6)), (4, (2, 32))), (1, (2, 6))),
     ("weakly_congruent", ((1, 1), (2, (2, 2))), True),
     ("weakly_congruent", ((1, (1, 1)), (1, 1)), False),
     ("weakly_congruent", ((1,), (2, 2)), False),
@@ -122,6 +130,12 @@ LAYOUTS = [
     (upcast(Layout((4, 3), (2, 4)), 4), (2, 3), (1, 1)),
     (upcast(Layout((8, 1024), (1024, 1)), 16), (8, 64), (64, 1)),
     (upcast(col_major(4, 8), 2), (2, 8), (1, 2)),
+    (upcast(Layout((UNKNOWN, 8), (8, 1)), 2), (UNKNOWN, 4), (4, 1)),
+    (complement(Layout(4), UNKNOWN), UNKNOWN, 4),
+    (Layout((2, (3, 4)), (1, (2, 6))).make_shape_unknown(0), (UNKNOWN, (3, 4)), (1, (2, 6))),
+    (Layout((2, (3, 4)), (1, (2, 6))).make_shape_unknown(1), (2, (UNKNOWN, UNKNOWN)), (1, (2, 6))),
+    (Layout((2, (3, 4)), (1, (2, 6))).make_shape_unknown(), (UNKNOWN, (UNKNOWN, UNKNOWN)), (1, (2, 6))),
+    (col_major(2, 5).reverse(), (5, 2), (2, 1)),
     (Layout(((2, 3), (4, 5), 6), ((30, 10), (6, 1), 120)).transpose(), (6, (4, 5), (2, 3)), (120, (6, 1), (30, 10))),
     (Layout((UNKNOWN, 4), (4, 1)).transpose(), (4, UNKNOWN), (1, 4)),
 ]
@@ -173,6 +187,8 @@ def test_functions():
         assert composition(outer, inner).offsets() == [outer(place) for place in inner.offsets()]
     assert [deep(place) for place in right_inverse(deep).offsets()] == [*range(120)]
     assert (Layout((2, 2), (10, 1)).size(), Layout((2, 2), (10, 1)).cosize()) == (4, 12)
+    assert [*row_major(1, 2, 3, 4)] == [Layout(1, 24), Layout(2, 12), Layout(3, 4), Layout(4, 1)]
+    assert (is_row_major(row_major(3, 2, 3)), is_row_major(col_major(3, 3))) == (True, False)
     assert [row_major(4, 4).idx2crd(place) for place in (7, 12)] == [(1, 3), (3, 0)]
     assert [col_major(4, 4).idx2crd(place) for place in (7, 12)] == [(3, 1), (0, 3)]
 
@@ -348,4 +364,5 @@ def test_what_is_refused():
     t = counted(Layout((4, (3, 2)), (6, (2, 1))))
     refused("view-index-count", lambda: t.load[1](coord(1)))
     refused("view-shapes", lambda: counted(row_major(4, 5)) - counted(row_major(4)))
-    refused("strided-unknown", upcast, Layout((UNKNOWN, 8), (8, 1)), 2)
+    refused("strided-unknown", upcast, Layout((8, UNKNOWN), (8, 1)), 2)
+    refused("strided-mode", row_major(2, 3).make_shape_unknown, 2)
