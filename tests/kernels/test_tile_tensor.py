@@ -180,6 +180,25 @@ def test_atomics_at_pointers(run, rng):
 
 
 @weft.jit
+def in_place(out, x, y):
+    mine = gl.stack_allocation_like(x.tile[1, 8](0, 0))
+    mine.copy_from(x.tile[1, 8](gl.thread_idx.x, 0))
+    mine.max(y.tile[1, 8](gl.thread_idx.x, 0)).min(0.75)
+    out.tile[1, 8](gl.thread_idx.x, 0).copy_from(mine.exp(scale=-2).recip())
+    row = out.vectorize[1, 4]().tile[1, 2](gl.thread_idx.x + 3, 0)
+    row.copy_from(y.tile[1, 8](gl.thread_idx.x, 0))
+    row -= 1
+    row.abs()
+
+
+def test_functions_in_place(run, rng):
+    x, y, out = random(rng, np.float32, (3, 8)), random(rng, np.float32, (3, 8)), poison((6, 8), np.float32)
+    run(in_place, 1, Viewed(out), Viewed(x), Viewed(y), block=3)
+    np.testing.assert_allclose(out[:3], np.exp(2 * np.minimum(np.maximum(x, y), 0.75)), rtol=1e-5)
+    same(out[3:], np.abs(y - 1))
+
+
+@weft.jit
 def of_axes(out, x):
     i = gl.thread_idx.x
     out[i] = x[i, 3 - i] + 100 * x[gl.Coord(gl.Coord(i % 2, i // 2), gl.Idx[1])]

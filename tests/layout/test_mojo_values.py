@@ -328,6 +328,25 @@ def test_one_axis():
     assert grid(counted(row_major(4, 4)).flatten().vectorize[4]()[3]) == [12, 13, 14, 15]
 
 
+def test_functions_in_place():
+    a, b = LayoutTensor(np.array([[1, 20], [3, 40]])), LayoutTensor(np.array([[10, 2], [30, 4]]))
+    assert grid(LayoutTensor(a.array.copy()).min(b)) == [[1, 2], [3, 4]]
+    assert grid(a.max(b)) == [[10, 20], [30, 40]]
+    a //= b
+    assert grid(a) == [[1, 10], [1, 10]]
+    numbers = np.array([[-1.5, 2.0], [-0.0, -4.0]], np.float32)
+    assert grid(LayoutTensor(numbers).abs()) == [[1.5, 2], [0, 4]]
+    assert np.signbit(numbers).sum() == 0 and grid(LayoutTensor(numbers[0]).recip()) == [np.float32(1 / 1.5), 0.5]
+    scaled = LayoutTensor(np.array([0, 1, -1, 0.5], np.float32)).exp(scale=2)
+    assert np.allclose(scaled, np.exp([0, 2, -2, 1]))
+    special = LayoutTensor(np.array([np.nan, 2, -np.inf], np.float32)).max(
+        LayoutTensor(np.array([3, np.nan, -4], np.float32))
+    )
+    assert grid(special) == [3, 2, -4]
+    nested = LayoutTensor(-np.arange(16.0), quads)
+    assert nested.vectorize[1, 1]().abs().array.tolist() == [*range(16)]
+
+
 def corners(iterator, count):
     """The first numbers of the next tiles."""
     found = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.language import arith, math
 from weft.language.aggregate import AGGREGATE
 from weft.language.marks import anywhere, constexpr
 from weft.layout import UNKNOWN, ComposedLayout, Layout, Swizzle
@@ -23,12 +24,21 @@ from weft.views import (
     stack_allocation,
     stack_allocation_like,
 )
+from weft.views.elementwise import FUNCTIONS, OPERATORS
 
 STATIC = frozenset({"layout", "element_layout", "masked", "history", "axis", "size", "circular"})
 """Compile-time fields."""
 
 for _cls in (LayoutTensor, LayoutTensorIter):
     setattr(_cls, AGGREGATE, {name: constexpr if name in STATIC else Any for name in _cls.FIELDS})
+
+
+def _exp(x: Any, scale: Any) -> Any:
+    return math.exp(arith.mul(x, scale))
+
+
+OPERATORS.update(min=arith.minimum, max=arith.maximum)
+FUNCTIONS.update(exp=_exp)
 
 TileTensor = LayoutTensor
 """The newer name of `LayoutTensor`; it is the same class."""

@@ -382,6 +382,33 @@ class LayoutTensor(ViewData):
         elementwise.update(self, other, "floordiv")
         return self
 
+    # Functions of each number in its place
+
+    def min(self, other: Any) -> LayoutTensor:
+        """The smaller of both numbers at each place, in place; NaNs are ignored. Returns the view itself."""
+        elementwise.update(self, other, "min")
+        return self
+
+    def max(self, other: Any) -> LayoutTensor:
+        """The larger of both numbers at each place, in place; NaNs are ignored. Returns the view itself."""
+        elementwise.update(self, other, "max")
+        return self
+
+    def abs(self) -> LayoutTensor:
+        """Absolute values in place. Returns the view itself."""
+        elementwise.change(self, "abs")
+        return self
+
+    def recip(self) -> LayoutTensor:
+        """Reciprocals in place. Returns the view itself."""
+        elementwise.update_swapped(self, 1, "truediv")
+        return self
+
+    def exp(self, scale: Any = 1) -> LayoutTensor:
+        """The exponential of each number, times `scale`, in place. Returns the view itself."""
+        elementwise.change(self, "exp", scale)
+        return self
+
     # As an argument of a kernel
 
     def __weft_view__(self) -> arguments.ViewArgument:
