@@ -12,6 +12,7 @@ from tests.views.test_access import refused
 from tests.views.traced import Scalar, known, numbers, view
 from weft.errors import UserError
 from weft.layout.nested.composed import Swizzle
+from weft.layout.nested.divide import zipped_divide_by_shape
 from weft.layout.nested.layouts import UNKNOWN, Layout
 from weft.views import All, Idx, LayoutTensor
 
@@ -287,6 +288,31 @@ def test_nested_threads_divide_mode_by_mode():
     assert counted.layout == Layout((4, 1), (8, 0))
     edge = view(tiled.layout, masked=True).tile[16, 2](Scalar("block", 0), 0)
     refused("view-threads-masked", lambda: edge.distribute[threads](0))
+
+
+@given(st.data())
+def test_fragments_of_nested_threads_are_those_of_the_divide(data):
+    """Of `zipped_divide_by_shape`: the first part of the result places the thread, the second its elements."""
+    sizes = [data.draw(st.integers(1, 8)) for _ in range(3)]
+    counts = [data.draw(divisor(size)) for size in sizes]
+
+    def nested(numbers):
+        strides, step = {}, 1
+        for mode in data.draw(st.permutations(range(3))):
+            strides[mode] = step
+            step *= numbers[mode]
+        (a, b, c), (x, y, z) = numbers, (strides[0], strides[1], strides[2])
+        return Layout(((a, b), c), ((x, y), z))
+
+    layout, threads = nested(sizes), nested(counts)
+    places, elements = zipped_divide_by_shape(layout, threads)
+    found = []
+    for thread in range(threads.size()):
+        fragment = host(layout).distribute[threads](thread)
+        first = places(threads.idx2crd(thread))
+        found += [fragment.offset + offset for offset in fragment.layout.offsets()]
+        assert found[-elements.size() :] == [first + offset for offset in elements.offsets()]
+    assert sorted(found) == [*range(layout.size())]
 
 
 def test_a_swizzle_of_nested_threads():
