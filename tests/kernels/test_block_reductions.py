@@ -185,3 +185,44 @@ def test_a_width_that_is_not_the_value_s():
     with weft.simulate(), pytest.raises(UserError) as caught:
         two_numbers[1](weft.LayoutTensor(np.zeros(32, np.float32)), block=32)
     assert caught.value.code == "thread-width"
+
+
+@weft.jit
+def lane_groups(out, x):
+    i = gl.thread_idx.x
+    out[0, i] = gl.warp.lane_group_sum(num_lanes=8)(x[i])
+    out[1, i] = gl.warp.lane_group_max(x[i], num_lanes=4, stride=8)
+    out[2, i] = gl.warp.lane_group_min(num_lanes=2, stride=2)(val=x[i])
+    out[3, i] = gl.warp.lane_group_sum(x[i], num_lanes=1)
+
+
+def test_groups_of_lanes(run, rng):
+    x, out = rng.integers(-99, 99, 64).astype(np.int32), poison((4, 64), np.int32)
+    run(lane_groups, 1, Viewed(out), Viewed(x), block=64)
+    sums = np.repeat(x.reshape(8, 8).sum(1, dtype=np.int32), 8)
+    largest = np.broadcast_to(x.reshape(2, 4, 8).max(1)[:, None], (2, 4, 8)).reshape(64)
+    smallest = np.broadcast_to(x.reshape(16, 2, 2).min(1)[:, None], (16, 2, 2)).reshape(64)
+    same(out, np.stack([sums, largest, smallest, x]))
+
+
+def test_groups_of_a_warp_differ():
+    @weft.jit
+    def kernel(out, x):
+        i = gl.thread_idx.x
+        if gl.warp.lane_group_sum(num_lanes=16)(x[i]) > 0:
+            out[i] = gl.warp.sum(x[i])
+
+    with pytest.raises(UserError) as caught:
+        kernel[1](*(weft.LayoutTensor(np.zeros(32, np.float32)) for _ in range(2)), block=32)
+    assert caught.value.code == "control-scope"
+
+
+@pytest.mark.parametrize(("lanes", "stride"), [(6, 1), (32, 2), (0, 1), (8, 3)])
+def test_what_is_no_group_of_lanes(lanes, stride):
+    @weft.jit
+    def kernel(out, LANES: gl.constexpr, STRIDE: gl.constexpr):
+        out[gl.thread_idx.x] = gl.warp.lane_group_sum(num_lanes=LANES, stride=STRIDE)(1.0)
+
+    with pytest.raises(UserError) as caught:
+        kernel[1](weft.LayoutTensor(np.zeros(32, np.float32)), lanes, stride, block=32)
+    assert caught.value.code == "thread-shuffle"

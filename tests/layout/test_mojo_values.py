@@ -19,6 +19,7 @@ from weft.layout import (
     complement,
     composition,
     expand_modes_alike,
+    is_row_major,
     logical_divide,
     logical_product,
     make_layout,
@@ -30,7 +31,7 @@ from weft.layout import (
     zipped_divide_by_shape,
 )
 from weft.layout.nested import int_tuple
-from weft.views import LayoutTensor, LayoutTensorIter, coord
+from weft.views import All, Idx, LayoutTensor, LayoutTensorIter, coord
 
 row_major, col_major = Layout.row_major, Layout.col_major
 quads = Layout(((2, 2), (2, 2)), ((1, 8), (2, 4)))
@@ -69,6 +70,13 @@ TUPLES = [
     ("idx2crd", (13, (2, (2, 4))), (1, (0, 3))),
     ("reverse", (((1, 2), 3, 4, (5, 6, 7)),), ((7, 6, 5), 4, 3, (2, 1))),
     ("fill_like", (((3, 4), 2, (3,)), 1), ((1, 1), 1, (1,))),
+    ("to_unknown", ((5, (3, (6, 4)), 2),), (UNKNOWN, (UNKNOWN, (UNKNOWN, UNKNOWN)), UNKNOWN)),
+    ("abs", ((0, 1, (-2, 3), -4),), (0, 1, (2, 3), 4)),
+    ("mul", ((0, 1, (2, 3), 4), 4), (0, 4, (8, 12), 16)),
+    ("sum", (((2, 3), 4),), 9),
+    ("sum", ((UNKNOWN, (2, 3), 4),), UNKNOWN),
+    ("tuple_max", ((1, 2, 3, (4, 5), (7, 8, 9, 10)),), 10),
+    ("tuple_min", ((1, (14, 6)), (4, (2, 32))), (1, (2, 6))),
     ("weakly_congruent", ((1, 1), (2, (2, 2))), True),
     ("weakly_congruent", ((1, (1, 1)), (1, 1)), False),
     ("weakly_congruent", ((1,), (2, 2)), False),
@@ -122,6 +130,12 @@ LAYOUTS = [
     (upcast(Layout((4, 3), (2, 4)), 4), (2, 3), (1, 1)),
     (upcast(Layout((8, 1024), (1024, 1)), 16), (8, 64), (64, 1)),
     (upcast(col_major(4, 8), 2), (2, 8), (1, 2)),
+    (upcast(Layout((UNKNOWN, 8), (8, 1)), 2), (UNKNOWN, 4), (4, 1)),
+    (complement(Layout(4), UNKNOWN), UNKNOWN, 4),
+    (Layout((2, (3, 4)), (1, (2, 6))).make_shape_unknown(0), (UNKNOWN, (3, 4)), (1, (2, 6))),
+    (Layout((2, (3, 4)), (1, (2, 6))).make_shape_unknown(1), (2, (UNKNOWN, UNKNOWN)), (1, (2, 6))),
+    (Layout((2, (3, 4)), (1, (2, 6))).make_shape_unknown(), (UNKNOWN, (UNKNOWN, UNKNOWN)), (1, (2, 6))),
+    (col_major(2, 5).reverse(), (5, 2), (2, 1)),
     (Layout(((2, 3), (4, 5), 6), ((30, 10), (6, 1), 120)).transpose(), (6, (4, 5), (2, 3)), (120, (6, 1), (30, 10))),
     (Layout((UNKNOWN, 4), (4, 1)).transpose(), (4, UNKNOWN), (1, 4)),
 ]
@@ -173,6 +187,8 @@ def test_functions():
         assert composition(outer, inner).offsets() == [outer(place) for place in inner.offsets()]
     assert [deep(place) for place in right_inverse(deep).offsets()] == [*range(120)]
     assert (Layout((2, 2), (10, 1)).size(), Layout((2, 2), (10, 1)).cosize()) == (4, 12)
+    assert [*row_major(1, 2, 3, 4)] == [Layout(1, 24), Layout(2, 12), Layout(3, 4), Layout(4, 1)]
+    assert (is_row_major(row_major(3, 2, 3)), is_row_major(col_major(3, 3))) == (True, False)
     assert [row_major(4, 4).idx2crd(place) for place in (7, 12)] == [(1, 3), (3, 0)]
     assert [col_major(4, 4).idx2crd(place) for place in (7, 12)] == [(3, 1), (0, 3)]
 
@@ -239,6 +255,17 @@ def test_fragments_of_vectors():
     assert columns.distribute(row_major(4, 4), axis=1)(6)[0, 0].tolist() == [2, 6, 10, 14]
 
 
+@pytest.mark.parametrize(("thread", "first"), [(0, 0), (37, 546), (74, 1092), (111, 1638)])
+def test_nested_threads_divide_a_nested_axis_mode_by_mode(thread, first):
+    pairs = LayoutTensor(np.arange(64 * 32, dtype=np.float32), row_major(4, 16, 32)).vectorize[1, 1, 2]()
+    t = pairs.reshape(Layout(((16, 16), 4), ((32, 2), 512)))
+    part = t.distribute[Layout(((8, 4), 4), ((4, 1), 32))](thread)
+    assert part.layout == Layout(((2, 4), 1), ((256, 8), 0))
+    assert [part[i, j, 0].tolist() for i in range(2) for j in range(4)] == [
+        [first + 256 * i + 8 * j, first + 256 * i + 8 * j + 1] for i in range(2) for j in range(4)
+    ]
+
+
 def test_swizzled_fragments():
     t = LayoutTensor(np.zeros(16, np.float32), row_major(4, 4))
     for thread in range(4):
@@ -275,6 +302,51 @@ def test_other_views_of_the_same_numbers():
     assert tiled[1, 0, 0, 1] == tiled.array[5] == 77
 
 
+def test_coordinates():
+    t = LayoutTensor(np.arange(24), Layout((4, (3, 2)), (6, (2, 1))))
+    assert (t[coord(2, coord(1, 0))], t[coord(2, 1)], t[2, 1, 0], t.load(coord(2, 1))) == (14, 14, 14, 14)
+    blocked = LayoutTensor(np.arange(24), blocked_product(row_major(2, 2), row_major(2, 3)))
+    assert (blocked[1, 0, 0, 2], blocked[coord(coord(1, 0), coord(1, 2))]) == (10, 2 + 8 + 1)
+    plain = counted(row_major(3, 4))
+    assert (plain[(1, 1)], plain.load_linear[2](coord(1, 0)).tolist()) == (5, [4, 5])
+    assert counted(row_major(8, 8)).vectorize[1, 4]().load_scalar(1, 0) == 8
+    deep = LayoutTensor(np.arange(1024, dtype=np.int32), row_major(2, 4, 8, 16))
+    assert deep.ptr_at_offset(coord(1, 2, 3, 4)) - deep.ptr == 820 * 4
+    assert deep.slice(1, All, Idx[2], All)[3, 5] == 512 + 3 * 128 + 2 * 16 + 5
+
+
+def test_parts_of_uneven_size():
+    t = counted(row_major(5, 2))
+    assert [grid(t.split(axis=0)(2, part))[0] for part in (0, 1)] == [[0, 1], [6, 7]]
+    t = counted(row_major(2, 8))
+    parts = [t.split(axis=1, split_alignment=4)(3, part) for part in range(3)]
+    assert [part.dim(1) for part in parts] == [4, 4, 0] and grid(parts[1])[1] == [12, 13, 14, 15]
+
+
+def test_one_axis():
+    assert counted(row_major(2, 3, 4)).coalesce().layout == Layout((24,), (1,))
+    assert grid(counted(row_major(4, 4)).flatten().vectorize[4]()[3]) == [12, 13, 14, 15]
+
+
+def test_functions_in_place():
+    a, b = LayoutTensor(np.array([[1, 20], [3, 40]])), LayoutTensor(np.array([[10, 2], [30, 4]]))
+    assert grid(LayoutTensor(a.array.copy()).min(b)) == [[1, 2], [3, 4]]
+    assert grid(a.max(b)) == [[10, 20], [30, 40]]
+    a //= b
+    assert grid(a) == [[1, 10], [1, 10]]
+    numbers = np.array([[-1.5, 2.0], [-0.0, -4.0]], np.float32)
+    assert grid(LayoutTensor(numbers).abs()) == [[1.5, 2], [0, 4]]
+    assert np.signbit(numbers).sum() == 0 and grid(LayoutTensor(numbers[0]).recip()) == [np.float32(1 / 1.5), 0.5]
+    scaled = LayoutTensor(np.array([0, 1, -1, 0.5], np.float32)).exp(scale=2)
+    assert np.allclose(scaled, np.exp([0, 2, -2, 1]))
+    special = LayoutTensor(np.array([np.nan, 2, -np.inf], np.float32)).max(
+        LayoutTensor(np.array([3, np.nan, -4], np.float32))
+    )
+    assert grid(special) == [3, 2, -4]
+    nested = LayoutTensor(-np.arange(16.0), quads)
+    assert nested.vectorize[1, 1]().abs().array.tolist() == [*range(16)]
+
+
 def corners(iterator, count):
     """The first numbers of the next tiles."""
     found = []
@@ -307,16 +379,9 @@ def test_vectors_keep_the_logical_order():
     assert grid(other) == grid(t)
 
 
-def test_threads_count_along_nested_axes():
-    t = counted(Layout(((16, 16), 4), ((32, 2), 512)))
-    threads = Layout(((8, 4), 4), ((4, 1), 32))
-    assert t.distribute[threads](37).layout == Layout((8, 1), (4, 0))
-    assert zipped_divide_by_shape(t.layout, threads)[1] == Layout(((2, 4), 1), ((256, 8), 0))
-
-
 def test_what_is_refused():
     t = counted(Layout((4, (3, 2)), (6, (2, 1))))
-    refused("view-index-count", lambda: t[coord(2, 1)])
-    refused("view-load-nested", lambda: t.load[1](coord(1)))
+    refused("view-index-count", lambda: t.load[1](coord(1)))
     refused("view-shapes", lambda: counted(row_major(4, 5)) - counted(row_major(4)))
-    refused("strided-unknown", upcast, Layout((UNKNOWN, 8), (8, 1)), 2)
+    refused("strided-unknown", upcast, Layout((8, UNKNOWN), (8, 1)), 2)
+    refused("strided-mode", row_major(2, 3).make_shape_unknown, 2)

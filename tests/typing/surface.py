@@ -93,6 +93,21 @@ def kernel(src: gl.tensor, n: int, scale: float, layout: gl.constexpr, BLOCK: gl
     gl.arange("0", 2)  # pyright: ignore[reportArgumentType]
 
 
+@weft.jit
+def of_threads(out: gl.LayoutTensor, x: gl.LayoutTensor) -> None:
+    assert_type(gl.block.sum(x[0], block_size=32), gl.tensor)
+    assert_type(gl.block.sum(block_size=32, broadcast=False)(val=x[0]), gl.tensor)
+    assert_type(gl.warp.lane_group_sum(num_lanes=8)(x[0]), gl.tensor)
+    gl.block.sum(x[0], 32)  # pyright: ignore[reportCallIssue]
+    gl.copy_dram_to_sram(thread_layout=gl.row_major[4, 8](), num_threads=32)(out, x)
+    gl.copy_dram_to_sram(out, x, gl.row_major[4, 8](), num_threads=32)
+    tile, corner, offset = x.tile_with_offset[4](gl.block_idx.x)
+    assert_type(tile, gl.LayoutTensor)
+    out[corner[0]] = x.load(gl.Coord(0)) + x.load[4](gl.Idx[0]) + x.slice((0, 4), gl.All)[offset]
+    assert_type(gl.stack_allocation_like[gl.AddressSpace.SHARED](x), gl.LayoutTensor)
+    assert_type(out.min(x).exp(scale=2), gl.LayoutTensor)
+
+
 def launch() -> None:
     x = np.zeros(64, np.float32)
     compiled = kernel[1](x, 64, 1.0, gl.AutoLayout(), num_warps=8)

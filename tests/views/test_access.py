@@ -12,7 +12,7 @@ from tests.views.traced import Scalar, numbers, view
 from weft import language as gl
 from weft.errors import UserError
 from weft.layout.nested.layouts import UNKNOWN, Layout
-from weft.views import AddressSpace, LayoutTensor
+from weft.views import AddressSpace, LayoutTensor, coord
 
 
 def refused(code, function, *args):
@@ -51,8 +51,34 @@ def test_nested_layouts_take_flattened_indices():
     t = LayoutTensor(values, Layout(((2, 2), (2, 2)), ((1, 4), (2, 8))))
     assert t[1, 0, 0, 1] == 9
     assert t.rank == 2 and t.shape == (4, 4)
-    text = refused("view-index-count", lambda: t[1, 2])
+    text = refused("view-index-count", lambda: t[1, 0, 1])
     assert "((2, 2), (2, 2))" in text and "rank 2" in text and "flattened 4" in text
+
+
+def test_nested_layouts_take_an_index_for_an_axis():
+    t = LayoutTensor(np.arange(16), Layout(((2, 2), (2, 2)), ((1, 4), (2, 8))))
+    for i, j in np.ndindex(4, 4):
+        assert t[i, j] == t[(i % 2, i // 2), j] == t[i, (j % 2, j // 2)] == t.layout(i, j)
+    t[3, 2] = 99
+    assert t[1, 1, 0, 1] == t.load(coord(3, 2)) == 99
+    refused("view-index", lambda: t[4, 0])
+    refused("view-index", lambda: t[-1, 0])
+    refused("view-index-count", lambda: t[(0, 0, 0), 0, 0])
+    index = Scalar("i", 3)
+    row = view(Layout(((2, 4),), ((1, 8),)))
+    assert row[index] == 9 and row.storage.bounds[0][:2] == (["(i % 2)", "(i // 2)"], ["2", "4"])
+
+
+def test_numbers_and_pointers_at_coordinates():
+    array = np.arange(32.0, dtype=np.float32).reshape(4, 8)
+    t = LayoutTensor(array)
+    assert t.load(coord(2, 3)) == t.load_linear[1](coord(2, 3)) == t.load_scalar(2, 3) == 19
+    assert t.vectorize[1, 4]().load_scalar(coord(2, 1)) == 20
+    t.store_linear(coord(3, 6), np.array([7, 8]))
+    t.aligned_store[2](0, 0, 5)
+    assert array[3, 6:].tolist() == [7, 8] and array[0, :2].tolist() == [5, 5]
+    assert t.ptr_at_offset(coord(2, 3)) == t.ptr_at_offset(2, 3) == t.ptr + 19 * 4
+    assert (t.flat_rank, t.element_type) == (2, np.float32)
 
 
 def test_vectors_of_several_axes_are_in_logical_order():
@@ -112,7 +138,8 @@ def test_what_is_no_index():
 
 def test_loads_that_do_not_fit():
     nested = LayoutTensor(np.arange(16), Layout(((2, 2), (2, 2)), ((1, 4), (2, 8))))
-    assert ".tile[2, 2]" in refused("view-load-nested", lambda: nested.load[2](0, 0))
+    assert nested.load[2](2, 1).tolist() == nested.load[2](0, 1, 1, 0).tolist() == [6, 7]
+    refused("view-index", lambda: nested.load[2](1, 0))
     t = LayoutTensor(np.zeros((4, 8), np.float32))
     refused("view-load-vectors", lambda: t.vectorize[1, 4]().load[4](0, 0))
     refused("view-load-width", lambda: t.load[0](0, 0))

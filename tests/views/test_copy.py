@@ -134,7 +134,7 @@ def test_copies_are_numpys_whatever_their_size():
 # Arithmetic
 
 
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv", "floordiv"])
 def test_arithmetic_is_numpys(name):
     import operator
 

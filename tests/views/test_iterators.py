@@ -120,3 +120,10 @@ def pointers(monkeypatch):
         return storage.Opened(Memory(np.zeros(4))) if isinstance(value, Pointer) else None
 
     monkeypatch.setattr(storage, "OPENERS", {**storage.OPENERS, 2: opener})
+
+
+def test_tiles_of_another_layout():
+    it = LayoutTensorIter(np.arange(24), Layout.row_major(2, 3)).next()
+    other = it.reshape[Layout.row_major(3, 2)]().next()
+    assert np.asarray(other.get()).tolist() == [[12, 13], [14, 15], [16, 17]]
+    assert np.asarray(it.reshape(6)[()]).tolist() == [*range(6, 12)]

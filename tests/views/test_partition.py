@@ -12,8 +12,9 @@ from tests.views.test_access import refused
 from tests.views.traced import Scalar, known, numbers, view
 from weft.errors import UserError
 from weft.layout.nested.composed import Swizzle
+from weft.layout.nested.divide import zipped_divide_by_shape
 from weft.layout.nested.layouts import UNKNOWN, Layout
-from weft.views import LayoutTensor
+from weft.views import All, Idx, LayoutTensor
 
 
 def divisor(n):
@@ -276,6 +277,52 @@ def test_nested_views_are_distributed_by_their_modes():
         )
 
 
+def test_nested_threads_divide_mode_by_mode():
+    tiled = host(Layout(((4, 4), 2), ((1, 8), 4)))
+    threads = Layout(((2, 2), 2), ((1, 2), 4))
+    parts = [tiled.distribute[threads](thread) for thread in range(8)]
+    assert {part.layout for part in parts} == {Layout(((2, 2), 1), ((2, 16), 0))}
+    assert [part[0, 0, 0] for part in parts[:4]] == [tiled[i, j, 0] for j in (0, 1) for i in (0, 1)]
+    assert sorted(np.concatenate([by_definition(part).reshape(-1) for part in parts])) == [*range(32)]
+    counted = tiled.distribute[Layout((4, 2), (1, 4))](3)
+    assert counted.layout == Layout((4, 1), (8, 0))
+    edge = view(tiled.layout, masked=True).tile[16, 2](Scalar("block", 0), 0)
+    refused("view-threads-masked", lambda: edge.distribute[threads](0))
+
+
+@given(st.data())
+def test_fragments_of_nested_threads_are_those_of_the_divide(data):
+    """Of `zipped_divide_by_shape`: the first part of the result places the thread, the second its elements."""
+    sizes = [data.draw(st.integers(1, 8)) for _ in range(3)]
+    counts = [data.draw(divisor(size)) for size in sizes]
+
+    def nested(numbers):
+        strides, step = {}, 1
+        for mode in data.draw(st.permutations(range(3))):
+            strides[mode] = step
+            step *= numbers[mode]
+        (a, b, c), (x, y, z) = numbers, (strides[0], strides[1], strides[2])
+        return Layout(((a, b), c), ((x, y), z))
+
+    layout, threads = nested(sizes), nested(counts)
+    places, elements = zipped_divide_by_shape(layout, threads)
+    found = []
+    for thread in range(threads.size()):
+        fragment = host(layout).distribute[threads](thread)
+        first = places(threads.idx2crd(thread))
+        found += [fragment.offset + offset for offset in fragment.layout.offsets()]
+        assert found[-elements.size() :] == [first + offset for offset in elements.offsets()]
+    assert sorted(found) == [*range(layout.size())]
+
+
+def test_a_swizzle_of_nested_threads():
+    tiled = host(Layout(((4, 4), 2), ((1, 8), 4)))
+    threads, swizzle = Layout(((2, 2), 2), ((1, 2), 4)), Swizzle(1, 0, 3)
+    for thread in range(8):
+        plain, swizzled = (tiled.distribute(threads, swizzle=each)(thread) for each in (None, swizzle))
+        assert (swizzled.layout, swizzled.offset) == (plain.layout, swizzle(plain.offset))
+
+
 def test_what_cannot_be_distributed():
     t = LayoutTensor(np.zeros((4, 4)))
     refused("view-threads", lambda: t.distribute[Layout.row_major(8, 4)](0))
@@ -328,7 +375,8 @@ def test_what_is_no_slice():
     refused("view-slice", lambda: t.slice[-1:, :]())
     refused("view-slice", lambda: host(Layout(((2, 2), 4))).slice[0:2, :]())
     refused("view-slice", lambda: host(Layout(((2, 2), 4))).slice[0, :]())
-    refused("view-slice", lambda: t.slice[Scalar("i", 0) :, :]())
+    refused("view-slice", lambda: t.slice((3, 2), All))
+    refused("view-index-kind", lambda: t.slice[0:1.5, :]())
     refused("view-tile-rank", lambda: t.slice[0:2]())
     refused("view-index", lambda: t.slice[4, :]())
 
@@ -336,9 +384,66 @@ def test_what_is_no_slice():
 def test_a_slice_of_a_run_time_axis():
     n = Scalar("n", 8)
     t = view(Layout.row_major(UNKNOWN, 4), sizes=(n, 4))
-    assert str(t.slice[2:, :]().dim(0)) == "(n + -2)" and t.slice[2:6, 1]().layout == Layout((4,), (4,))
+    assert str(t.slice[2:, :]().dim(0)) == "(n - 2)" and t.slice[2:6, 1]().layout == Layout((4,), (4,))
     assert np.array_equal(numbers(t.slice[2:6, :]()), np.arange(32).reshape(8, 4)[2:6])
-    assert t.storage.bounds[0][:2] == (["5"], ["n"])
+    assert [bounds[:2] for bounds in t.storage.bounds] == [(["1"], ["n"]), (["5"], ["n"]), (["5"], ["n"])]
+
+
+def test_slices_in_parentheses():
+    array = np.arange(32).reshape(4, 8)
+    t = LayoutTensor(array)
+    assert np.array_equal(np.asarray(t.slice((1, 3), All)), array[1:3])
+    assert np.array_equal(np.asarray(t.slice(Idx[2], (4, 8))), array[2, 4:])
+
+
+def test_slices_with_run_time_bounds():
+    i, n = Scalar("i", 2), Scalar("n", 8)
+    t = view(Layout.row_major(8, 4))
+    part = t.slice((i, i + 3), All)
+    assert part.layout == Layout((UNKNOWN, 4), (4, 1)) and known(part.dim(0)) == 3
+    assert part[1, 2] == (2 + 1) * 4 + 2
+    assert t.storage.bounds[0][:2] == (["i", "(i + 3)"], ["((i + 3) + 1)", "9"])
+    whole = view(Layout.row_major(UNKNOWN, 4), sizes=(n, 4))
+    assert str(whole.slice((i, None), All).dim(0)) == "(n - i)"
+    assert whole.storage.bounds[0][:2] == (["i"], ["(n + 1)"])
+
+
+def test_uneven_splits():
+    array = np.arange(16).reshape(2, 8)
+    t = LayoutTensor(array)
+    for alignment, sizes in ((1, (3, 3, 2)), (3, (3, 3, 2)), (4, (4, 4, 0))):
+        parts = [t.split(axis=1, split_alignment=alignment)(3, index) for index in range(3)]
+        assert tuple(part.dim(1) for part in parts) == sizes
+        assert np.array_equal(np.concatenate([by_definition(part).reshape(2, -1) for part in parts], axis=1), array)
+    assert str(parts[1].history).endswith(".split[axis=1](3, 1)")
+    refused("view-tile-index", lambda: t.split(axis=1)(3, 3))
+    i, n = Scalar("i", 2), Scalar("n", 3)
+    part = view(Layout.row_major(8, 4)).split(axis=0)(n, i)
+    assert (known(part.dim(0)), part[0, 0]) == (2, 24)
+    assert part.storage.bounds[0][:2] == (["i"], ["n"])
+
+
+def test_parts_with_their_offsets():
+    t = host(Layout.row_major(8, 12))
+    tile, corner, offset = t.tile_with_offset[4, 4](1, 2)
+    assert (tile[0, 0], corner, offset) == (t[4, 8], (4, 8), 4 * 12 + 8)
+    fragment, coordinate, offset = tile.distribute_with_offset[Layout.row_major(2, 2)](3)
+    assert (fragment[0, 0], coordinate, offset) == (t[5, 9], (1, 1), 13)
+    nested = host(Layout(((4, 4), 2), ((1, 8), 4)))
+    _, coordinate, offset = nested.distribute_with_offset[Layout(((2, 2), 2), ((1, 2), 4))](6)
+    assert (coordinate, offset) == (((0, 1), 1), 12)
+    swizzled = host(Layout.row_major(4, 4)).distribute_with_offset(Layout.row_major(2, 2), swizzle=Swizzle(1, 0, 2))
+    assert swizzled(2)[1:] == ((1, 0), 5)
+
+
+def test_all_elements_along_one_axis():
+    t = host(Layout.row_major(2, 3, 4))
+    for flat in (t.coalesce(), t.flatten()):
+        assert flat.layout == Layout((24,), (1,)) and np.array_equal(by_definition(flat), np.arange(24))
+    assert host(Layout.row_major(4, 4)).flatten().vectorize[4]()[3].tolist() == [12, 13, 14, 15]
+    part = t.tile[2, 2, 4](0, 0, 0)
+    assert part.coalesce().layout == Layout(((8, 2),), ((1, 12),)) and part.flatten()[9] == part[1, 0, 1]
+    refused("view-reshape-masked", lambda: t.tile[2, 2, 4](0, 1, 0).coalesce())
 
 
 @given(shapes(), st.data())

@@ -117,7 +117,7 @@ INDEX_COUNT = row(
     "view-index-count",
     ViewIndexError,
     "{view} takes {flat} and got {count}: its layout {layout} has rank {rank}, flattened {flat_rank}",
-    "give one index per mode of the flattened layout, as in {example}",
+    "give one index per mode of the flattened layout, as in {example}, or one per axis",
 )
 INDEX = row(
     "view-index",
@@ -142,12 +142,6 @@ VECTOR_LENGTH = row(
     ViewError,
     "a value of {count} numbers is stored where {width} are taken",
     "store a value of {width} numbers, or one number for all of them",
-)
-LOAD_NESTED = row(
-    "view-load-nested",
-    ViewError,
-    "{what} needs a plain layout, but {view} has the nested layout {layout}",
-    "take a tile first, as in .tile[{tile}](...), or index single elements with {flat} indices",
 )
 LOAD_VECTORS = row(
     "view-load-vectors",
@@ -229,8 +223,8 @@ SLICE = row(
     "view-slice",
     ViewError,
     "slice {part} is not valid for axis {axis} of {view}, which has {size} elements there",
-    "slice with known bounds from 0 to the size and a step of at least 1; use .tile[...](i) for a part at a place known at "
-    "run time",
+    "slice with bounds from 0 to the size, the first not above the second, and a known step of at least 1; a nested axis "
+    "is kept whole, or divided by .tile[...](i)",
 )
 RESHAPE_COUNT = row(
     "view-reshape-count",
@@ -279,6 +273,12 @@ THREADS = row(
     ViewError,
     "thread layout {threads} has {count} threads along axis {axis} of {view}, which has {size} elements there",
     "use a thread layout whose sizes divide those of the view, or a masked view",
+)
+THREADS_MASKED = row(
+    "view-threads-masked",
+    ViewError,
+    "thread layout {threads} divides axis {axis} of {view} mode by mode, but the axis ends within a mode there",
+    "use a thread layout with one size along this axis, or tiles that divide the view",
 )
 THREADS_UNKNOWN = row(
     "view-threads-unknown",

@@ -218,8 +218,10 @@ from weft.language.vectorize import vectorize
 from weft.language.views import (
     UNKNOWN,
     AddressSpace,
+    All,
     ComposedLayout,
     Coord,
+    Idx,
     Index,
     Layout,
     LayoutTensor,
@@ -229,6 +231,7 @@ from weft.language.views import (
     col_major,
     row_major,
     stack_allocation,
+    stack_allocation_like,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -250,8 +253,8 @@ __all__ = [
     "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "schedule_barrier", "static_range",
     "thread_barrier", "uniform", "warp_id", "warp_specialize",
     # Views of memory
-    "AddressSpace", "ComposedLayout", "Coord", "Index", "Layout", "LayoutTensor", "LayoutTensorIter", "Swizzle", "TileTensor",
-    "UNKNOWN", "col_major", "fragment", "from_fragment", "row_major", "stack_allocation",
+    "AddressSpace", "All", "ComposedLayout", "Coord", "Idx", "Index", "Layout", "LayoutTensor", "LayoutTensorIter", "Swizzle",
+    "TileTensor", "UNKNOWN", "col_major", "fragment", "from_fragment", "row_major", "stack_allocation", "stack_allocation_like",
     "copy_dram_to_local", "copy_dram_to_sram", "copy_dram_to_sram_async", "copy_local_to_dram", "copy_local_to_shared",
     "copy_sram_to_dram", "copy_sram_to_local", "outer_product_acc",
     # Threads

@@ -20,14 +20,15 @@ from weft.language.places import loaded, one_register
 from weft.language.promote import place, place_mask
 from weft.language.runtime_value import describe
 from weft.language.scalars import is_integer_scalar
-from weft.language.storages import GlobalStorage, KernelStorage
+from weft.language.storages import GlobalStorage, KernelStorage, array_pointer
 from weft.language.tensor import apply, tensor
+from weft.language.view_tiles import Addresses
 from weft.ops import memory
 from weft.ops.memory import Atomic, LoadOrder, MemoryOrder, MemoryScope, PollOrder, StoreOrder
 from weft.views import LayoutTensor
 
-Address: TypeAlias = tensor | LayoutTensor
-"""The address of an atomic operation: a scalar or a tile of pointers, or a one-element view."""
+Address: TypeAlias = tensor | LayoutTensor | array_pointer
+"""The address of an atomic operation: a scalar or a tile of pointers, a one-element view, or its `ptr`."""
 
 
 @builtin
@@ -42,7 +43,8 @@ def atomic_add(
     float32 at neighbouring addresses, whose old values are not used, are instructions of up to 16 bytes (PTX ISA, red).
     Raises language-atomic-type, language-atomic-order, and the errors of `load`.
 
-    A one-element view, as of `t.tile[1, 1](i, j)`, stands for its address, in global or in shared memory. Every thread then
+    A one-element view, as of `t.tile[1, 1](i, j)`, stands for its address, in global or in shared memory, as does a pointer
+    such as `t.ptr_at_offset(gl.Coord(i, j))`. Every thread then
     performs an atomic of its own, as at a scalar address in a kernel that is launched with `block=`. Raises
     thread-atomic-view, thread-atomic-shared.
     """
@@ -118,7 +120,7 @@ def atomic_cas(pointer: Address, cmp: Any, val: Any, sem: str | None = None, sco
 
 
 @builtin
-def atomic_load(pointer: Address, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_load(pointer: Addresses, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
     """Load memory that other programs write concurrently: `load` with `sem` acquire (the default) or relaxed.
 
     `scope` is cta, cluster, gpu (the default) or sys. Masked-off elements are undefined. Raises language-atomic-order, and the
@@ -130,7 +132,7 @@ def atomic_load(pointer: Address, mask: Any = None, sem: str | None = None, scop
 
 @builtin
 def atomic_store(
-    pointer: Address, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+    pointer: Addresses, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> None:
     """Store to memory that other programs read concurrently: `store` with `sem` release (the default) or relaxed.
 
@@ -210,13 +212,15 @@ def _modify(kind: Atomic, pointer: Any, val: Any, mask: Any, sem: str | None, sc
     return apply(memory.atomic, *operands, kind=kind, order=order, scope=reach)
 
 
-def _is_view(x: object) -> TypeGuard[LayoutTensor]:
+def _is_view(x: object) -> TypeGuard[LayoutTensor | array_pointer]:
     return isinstance(getattr(x, "storage", None), KernelStorage)
 
 
-def _element(what: str, view: LayoutTensor) -> tuple[KernelStorage, Any, tensor | None]:
-    """Storage and offset of a one-element view, and the predicate that it is in bounds. Raises thread-atomic-view for other
-    views."""
+def _element(what: str, view: LayoutTensor | array_pointer) -> tuple[KernelStorage, Any, tensor | None]:
+    """Storage and offset of a one-element view or of a pointer into shared memory, and the predicate that it is in bounds.
+    Raises thread-atomic-view for other views."""
+    if isinstance(view, array_pointer):
+        return view.storage, view.offset, None
     count, storage = view.size(), view.storage
     assert isinstance(storage, KernelStorage)
     if count != 1 or view.element_size != 1:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, cast
+from typing import Any, Protocol, cast, overload
 
 from weft.errors import fail
 from weft.errors import views as errors
@@ -23,12 +23,23 @@ from weft.language import arith
 from weft.language.context import current
 from weft.language.marks import anywhere, builtin, with_parameters
 from weft.language.tensor import apply, tensor
-from weft.layout import WARP_SIZE
+from weft.layout import WARP_SIZE, Layout
 from weft.ops import program
-from weft.views import copies, products
+from weft.views import LayoutTensor, copies, products
 
 
-def _by_block(function: Callable[..., None]) -> Callable[..., None]:
+class BlockCopy(Protocol):
+    """A copy by threads, for type checkers: all arguments at once, or the compile-time ones first."""
+
+    @overload
+    def __call__(
+        self, dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Any = None, **options: Any
+    ) -> None: ...
+    @overload
+    def __call__(self, **parameters: Any) -> Callable[..., None]: ...
+
+
+def _by_block(function: Callable[..., None]) -> BlockCopy:
     """The same copy, by all threads of the block by default."""
 
     @wraps(function)

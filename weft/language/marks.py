@@ -16,13 +16,14 @@ import operator
 from collections.abc import Callable
 from functools import wraps
 from types import GenericAlias
-from typing import Any, ParamSpec, TypeVar, cast, get_origin
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_origin, overload
 
 from weft.language.context import current
 from weft.plain import own
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F")
 
 JIT = "__weft_jit__"
@@ -185,12 +186,21 @@ def builtin(function: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
-def with_parameters(*names: str) -> Callable[[F], F]:
+class WithParameters(Protocol[P, R_co]):
+    """A function that also takes its parameters first, for type checkers."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    @overload
+    def __call__(self, **parameters: Any) -> Callable[..., R_co]: ...
+
+
+def with_parameters(*names: str) -> Callable[[Callable[P, R]], WithParameters[P, R]]:
     """Let a function of the language also take compile-time parameters first, by these names, as Mojo's brackets do:
     `prefix_sum(exclusive=True)(x)` is `prefix_sum(x, exclusive=True)`."""
 
-    def enter(function: F) -> F:
-        call = cast("Callable[..., Any]", function)
+    def enter(function: Callable[P, R]) -> WithParameters[P, R]:
+        call: Callable[..., Any] = function
 
         @wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -203,7 +213,7 @@ def with_parameters(*names: str) -> Callable[[F], F]:
 
             return rest
 
-        return cast("F", wrapper)
+        return cast("WithParameters[P, R]", wrapper)
 
     return enter
 

@@ -10,7 +10,7 @@ is a row of `32 * num_warps` threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.errors import fail
@@ -211,19 +211,19 @@ def warp_broadcast(x: Any) -> tensor:
 @builtin
 def warp_sum(x: Any) -> tensor:
     """The sum over the threads of a warp, in each of them; vectors are summed element by element."""
-    return _combined("warp_sum", x, arith.add)
+    return combined("warp_sum", x, arith.add)
 
 
 @builtin
 def warp_max(x: Any) -> tensor:
     """The maximum over the threads of a warp, in each of them; NaNs are ignored."""
-    return _combined("warp_max", x, arith.maximum)
+    return combined("warp_max", x, arith.maximum)
 
 
 @builtin
 def warp_min(x: Any) -> tensor:
     """The minimum over the threads of a warp, in each of them; NaNs are ignored."""
-    return _combined("warp_min", x, arith.minimum)
+    return combined("warp_min", x, arith.minimum)
 
 
 @with_parameters("exclusive")
@@ -246,11 +246,12 @@ def _below(x: tensor, lane: tensor, distance: int) -> tensor:
 _STEPS = (1, 2, 4, 8, 16)
 
 
-def _combined(what: str, x: Any, combine: Callable[[Any, Any], tensor]) -> tensor:
-    """A butterfly reduction: five `shuffle_xor` steps, after which the value is uniform in the warp."""
+def combined(what: str, x: Any, combine: Callable[[Any, Any], tensor], masks: Sequence[int] = _STEPS) -> tensor:
+    """A butterfly reduction: a `shuffle_xor` step for each mask, after which the value is that of all lanes which the masks
+    reach; of five, uniform in the warp."""
     value = _exchanged(what, x)
     value = convert(value, arith.arithmetic_dtype(what, value))
-    for mask in reversed(_STEPS):
+    for mask in reversed(masks):
         value = combine(value, apply(warp.shuffle_xor, value, mask=mask))
     return value
 

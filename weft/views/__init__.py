@@ -1,7 +1,7 @@
 """LayoutTensor: views of memory with nested layouts, on the host and in kernels. The public interface of the package."""
 
 from weft.views.arguments import ViewArgument, ViewKey
-from weft.views.free import col_major, coord, row_major, stack_allocation
+from weft.views.free import All, Idx, col_major, coord, row_major, stack_allocation, stack_allocation_like
 from weft.views.partition import ViewType
 from weft.views.storage import ALLOCATORS, OPENERS, AddressSpace, Index, Opened, Places, Storage
 from weft.views.tensor import LayoutTensor, LayoutTensorIter
@@ -10,6 +10,8 @@ __all__ = [
     "ALLOCATORS",
     "OPENERS",
     "AddressSpace",
+    "All",
+    "Idx",
     "Index",
     "LayoutTensor",
     "LayoutTensorIter",
@@ -23,4 +25,5 @@ __all__ = [
     "coord",
     "row_major",
     "stack_allocation",
+    "stack_allocation_like",
 ]

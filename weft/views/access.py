@@ -10,11 +10,11 @@ from typing import Any, TypeAlias, cast
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.nested.int_tuple import flatten, plus, times
+from weft.layout.nested.int_tuple import divided, flatten, modulo, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.data import ViewData
 from weft.views.history import spelled
-from weft.views.modes import ONE, SCALAR, Axis, Mode, axes_of, boundaries, element_axes, extent, is_wide, merged
+from weft.views.modes import ONE, SCALAR, Axis, Mode, axes_of, element_axes, extent, is_wide, merged
 from weft.views.storage import ONE_PLACE, AddressSpace, Index, Places
 
 VECTOR_BYTES = 16
@@ -34,26 +34,49 @@ def put(view: ViewData, key: Any, value: Any) -> None:
 def place(view: ViewData, key: Any, reach: Sequence[int] = ()) -> Index:
     """The offset of the element at an index. Raises ViewIndexError.
 
-    `reach` has for each index the number of further elements that the access covers."""
-    indices = flatten(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else (key,)
-    flat_rank = len(view.sizes)
-    if len(indices) != flat_rank:
-        raise fail(
-            errors.INDEX_COUNT,
-            view=view.history,
-            flat=f"{flat_rank} {'index' if flat_rank == 1 else 'indices'}",
-            count=len(indices),
-            layout=view.layout,
-            rank=view.rank,
-            flat_rank=flat_rank,
-            example=f"{view.history}[{', '.join('ijklmnpq'[:flat_rank])}]",
-        )
-    given = [number(view, index) for index in indices]
+    `reach` has for each mode the number of further elements that the access covers."""
+    given = modes_at(view, key)
     check(view, given, reach)
     offset = view.offset
     for index, stride in zip(given, view.strides, strict=True):
         offset = plus(offset, times(widened(view, index), stride))
     return offset
+
+
+def modes_at(view: ViewData, key: Any) -> list[Index]:
+    """The index of each mode of the flattened layout, of which `key` has one per mode or one per axis: along a nested axis
+    such an index counts with the first mode fastest. Raises ViewIndexError (view-index-count)."""
+    parts = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+    flat = flatten(parts)
+    if len(flat) == len(view.sizes):
+        return [number(view, index) for index in flat]
+    found: list[Index] = []
+    for modes, part in zip(axes_of(view), parts, strict=False):
+        inside = flatten(part)
+        one = len(inside) == 1 != len(modes)
+        found += _digits(modes, number(view, inside[0])) if one else [number(view, index) for index in inside]
+    if len(parts) != view.rank or len(found) != len(view.sizes):
+        flat_rank = len(view.sizes)
+        raise fail(
+            errors.INDEX_COUNT,
+            view=view.history,
+            flat=f"{flat_rank} {'index' if flat_rank == 1 else 'indices'}",
+            count=len(flat),
+            layout=view.layout,
+            rank=view.rank,
+            flat_rank=flat_rank,
+            example=f"{view.history}[{', '.join('ijklmnpq'[:flat_rank])}]",
+        )
+    return found
+
+
+def _digits(modes: Axis, index: Index) -> list[Index]:
+    """An index along an axis as one of each mode; the last takes the whole quotient, so that a check sees what is beyond."""
+    found: list[Index] = []
+    for mode in modes[:-1]:
+        found.append(modulo(index, mode.size))
+        index = divided(index, mode.size)
+    return [*found, index]
 
 
 def number(view: ViewData, index: Any) -> Index:
@@ -208,6 +231,16 @@ def storer(view: ViewData, width: Any = None, store_alignment: Any = None) -> Ca
     return store
 
 
+def load_scalar(view: ViewData, *indices: Any) -> Any:
+    """The number of an element, or the first one of a vector."""
+    return view.storage.load(place(view, indices), ONE_PLACE, None)
+
+
+def pointer_at(view: ViewData, indices: Sequence[Any]) -> Any:
+    """The pointer to the element at an index."""
+    return view.storage.pointer_to(place(view, tuple(indices)))
+
+
 def _require_width(width: Any, what: str) -> None:
     if not isinstance(width, int) or width < 1:
         raise fail(errors.LOAD_WIDTH, what=what, width=repr(width))
@@ -218,24 +251,19 @@ def _vector(view: ViewData, indices: Sequence[Any], width: Any, what: str, align
 
     `alignment` is in bytes; None is the whole width."""
     if len(indices) == 1 and isinstance(indices[0], tuple):
-        indices = flatten(indices[0])
-    if len(view.sizes) != view.rank:
-        tile = ", ".join(str((boundaries(axis) or [1])[0]) for axis in axes_of(view))
-        raise fail(
-            errors.LOAD_NESTED, what=what, view=view.history, layout=view.layout, tile=tile, flat=len(view.sizes)
-        )
+        indices = cast("tuple[Any, ...]", indices[0])
     if view.element_layout != SCALAR:
         raise fail(errors.LOAD_VECTORS, what=what, view=view.history, width=view.element_size)
     if width == 1:
         return place(view, tuple(indices)), ONE_PLACE
     static = view.layout.flat_stride
-    axis = next((axis for axis in reversed(range(view.rank)) if type(static[axis]) is int and static[axis] == 1), None)
-    if axis is None:
+    along = next((mode for mode, stride in reversed([*enumerate(static)]) if type(stride) is int and stride == 1), None)
+    if along is None:
         raise fail(errors.LOAD_CONTIGUOUS, what=what, width=width, view=view.history, layout=view.layout)
-    base = place(view, tuple(indices), [width - 1 if each == axis else 0 for each in range(view.rank)])
+    base = place(view, tuple(indices), [width - 1 if mode == along else 0 for mode in range(len(static))])
     each = width if alignment is None else gcd(width, _numbers_in(view, alignment, what))
     if view.address_space is not AddressSpace.GENERIC:
-        aligned(view, each, base, [stride for mode, stride in enumerate(static) if mode != axis])
+        aligned(view, each, base, [stride for mode, stride in enumerate(static) if mode != along])
     return base, Places(tuple(range(0, width, each)), each)
 
 

@@ -67,6 +67,18 @@ class Direct(Brackets[F]):
         return function(*arguments) if arguments else function
 
 
+class Loading(Brackets[F]):
+    """`t.load[4](i, j)`, `t.load(width=4)(i, j)`; and of a coordinate alone one number, `t.load(gl.Coord(i, j))`."""
+
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The number at a coordinate, or the function of the run-time arguments."""
+        if len(arguments) == 1 and isinstance(arguments[0], tuple):
+            return self._first(self._owner, 1, **named)(*arguments)
+        return self._first(self._owner, *arguments, **named)
+
+
 class Size(int):
     """A size known at compile time, as an int that also takes the empty parentheses of `t.shape[0]()`."""
 

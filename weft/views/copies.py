@@ -24,11 +24,10 @@ from weft.views import swizzles
 from weft.views.access import number
 from weft.views.data import ViewData
 from weft.views.fragments import Fragment, evened, together
-from weft.views.modes import extent
 from weft.views.partition import distributed, first_offset
 from weft.views.storage import AddressSpace, Index
 from weft.views.swizzles import Swizzling
-from weft.views.threads import check_layout_of_threads, thread_axes, thread_coordinate
+from weft.views.threads import check_layout_of_threads, shares_of
 from weft.views.transfers import check_async_width, check_source
 
 if TYPE_CHECKING:
@@ -57,15 +56,15 @@ class CopySide:
         """A thread's accesses at their swizzled offsets: one fragment, or one per access."""
         if self.swizzle is None or self.threads is None:
             return [fragment]
-        plain, counts = swizzles.by_numbers(self.view), thread_axes(self.view, self.threads, self.axis)
+        plain = swizzles.by_numbers(self.view)
+        shares = shares_of(plain, self.threads, self.axis)
         inside = [*fragment.places.const]
-        firsts = swizzles.starts(plain, [extent(count) for count in counts])
+        firsts = swizzles.starts(plain, shares)
         width = self.view.element_size
         if any(self.swizzle(first + step) % width for first in firsts for step in inside):
             raise fail(errors.SWIZZLE_VECTORS, swizzle=self.swizzle, view=self.view.history, width=width)
         index = number(self.view, thread)
-        coordinates = [thread_coordinate(count, self.threads, index) for count in counts]
-        first = first_offset(plain, counts, self.threads, coordinates)
+        first = first_offset(plain, shares, self.threads, index)
         if swizzles.is_repeated(self.swizzle, firsts, inside):
             return [fragment.moved(plus(self.view.offset, self.swizzle(first)))]
         places = swizzles.scattered(self.swizzle, firsts, first, inside)

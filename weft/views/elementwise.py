@@ -1,4 +1,4 @@
-"""Elementwise arithmetic of views, with a number or a view of the same shape."""
+"""Elementwise arithmetic of views, with a number or a view of the same shape; and functions of each number in its place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from weft.views.storage import AddressSpace
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
 }  # fmt: skip
+"""Operators of values in a kernel. The language enters `min` and `max`."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {"abs": operator.abs}
+"""Functions of values in a kernel. The language enters `exp`."""
 
 
 def combined(view: AnyView, other: Any, name: str, swapped: bool = False) -> AnyView:
@@ -41,6 +45,22 @@ def update(view: ViewData, other: Any, name: str) -> None:
     """The result in place of the first operand."""
     _check(view, other)
     _apply(view, view, other, name, swapped=False)
+
+
+def change(view: ViewData, name: str, *numbers: Any) -> None:
+    """A function of every number in its place."""
+    if isinstance(view.storage, ArrayStorage):
+        from weft.views import host_arithmetic
+
+        host_arithmetic.change(view, name, numbers)
+        return
+    (fragment,) = together([view], name)
+    fragment.store(FUNCTIONS[name](fragment.load(), *numbers))
+
+
+def update_swapped(view: ViewData, number: Any, name: str) -> None:
+    """`number op view` in place of the view."""
+    _apply(view, view, number, name, swapped=True)
 
 
 def _apply(out: ViewData, view: ViewData, other: Any, name: str, swapped: bool) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from weft.layout.nested.layouts import Layout
-from weft.views.brackets import Brackets, Complete
+from weft.views.brackets import Brackets, Complete, Direct, Size
+from weft.views.data import ViewData
 from weft.views.storage import AddressSpace
 from weft.views.tensor import LayoutTensor
 
@@ -38,6 +39,13 @@ def _allocation(
     return allocate
 
 
+def _allocation_like(_: None, address_space: AddressSpace = AddressSpace.GENERIC) -> Callable[[ViewData], LayoutTensor]:
+    def allocate(view: ViewData) -> LayoutTensor:
+        return LayoutTensor.stack_allocation(view.dtype, view.layout, address_space=address_space)
+
+    return allocate
+
+
 class RowMajor(Complete[Layout]):
     """`row_major[4, 8]()`, or `row_major(4, 8)`: the layout `Layout.row_major(4, 8)`."""
 
@@ -52,9 +60,32 @@ class StackAllocation(Brackets[Callable[[Layout], LayoutTensor]]):
     With names in parentheses: `stack_allocation(dtype=gl.float32, address_space=gl.AddressSpace.SHARED)(layout)`."""
 
 
+class StackAllocationLike(Direct[Callable[[ViewData], LayoutTensor]]):
+    """`stack_allocation_like(t)`, `stack_allocation_like[address_space](t)`: a view of new memory with dtype and layout of t.
+
+    Elements are numbers. With the name: `stack_allocation_like(address_space=gl.AddressSpace.SHARED)(t)`."""
+
+
+class StaticIndex:
+    """`Idx[4]` and `Idx(i)`: the numbers themselves, which are as known as they are."""
+
+    __slots__ = ()
+
+    def __getitem__(self, number: int) -> Size:
+        return Size(number)
+
+    def __call__(self, number: Any) -> Any:
+        """The number."""
+        return number
+
+
 row_major = RowMajor(None, _row_major)
 col_major = ColMajor(None, _col_major)
 stack_allocation = StackAllocation(None, _allocation)
+stack_allocation_like = StackAllocationLike(None, _allocation_like)
+Idx = StaticIndex()
+All = slice(None)
+"""A whole axis, for `t.slice(i, All)`."""
 
 
 def coord(*indices: Any) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,16 @@ from weft.views.data import ViewData
 from weft.views.host_arrays import Array, gathered, storage_of, strided
 
 UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
+    "min": np.fmin, "max": np.fmax,
 }  # fmt: skip
+
+
+def _exp(x: Array, scale: Any) -> Any:
+    return np.exp(x * scale)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"abs": np.abs, "exp": _exp}
 
 
 def result_type(view: ViewData, other: Any, name: str) -> np.dtype[Any]:
@@ -35,6 +44,17 @@ def apply(out: ViewData, view: ViewData, other: Any, name: str, swapped: bool) -
         (offsets,) = gathered([out])
         memory, first = storage_of(out).elements(writing=True)
         memory[offsets + first] = to
+
+
+def change(view: ViewData, name: str, numbers: Sequence[Any]) -> None:
+    """Write a function of every number of a view to its place."""
+    arrays = strided([view], name, writing=True)
+    if arrays is not None:
+        arrays[0][...] = FUNCTIONS[name](arrays[0], *numbers)
+        return
+    (offsets,) = gathered([view])
+    memory, first = storage_of(view).elements(writing=True)
+    memory[offsets + first] = FUNCTIONS[name](memory[offsets + first], *numbers)
 
 
 def _gathered(views: list[ViewData]) -> list[Array]:

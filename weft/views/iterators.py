@@ -9,8 +9,9 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import divided, modulo, plus, times
 from weft.layout.nested.layouts import Layout
-from weft.views import construct
+from weft.views import construct, reshaping
 from weft.views.access import dim, number, require_axis, widened
+from weft.views.brackets import Complete
 from weft.views.data import AnyView, ViewData, set_fields
 from weft.views.history import called
 from weft.views.modes import Axis, Mode, extent, minus, offset_along
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Fields = tuple[Any, ...]
+
+
+def _reshaped(iterator: TileIterator[Any], *shape: Any) -> Any:
+    fields = {name: getattr(iterator, name) for name in iterator.FIELDS}
+    fields["first"] = reshaping.reshaped(iterator.first, *shape)
+    return type(iterator).from_fields(*fields.values())
 
 
 class TileIterator(Generic[AnyView]):
@@ -88,6 +95,11 @@ class TileIterator(Generic[AnyView]):
 
     def __iadd__(self, count: Index) -> Self:
         return self.next(count)
+
+    @property
+    def reshape(self) -> Complete[Self]:
+        """`it.reshape[layout]()`: an iterator over the same places whose tiles have another layout, as `t.reshape(layout)`."""
+        return Complete(self, _reshaped)
 
     def _at(self, position: Index) -> Self:
         return self._replaced(position=position)

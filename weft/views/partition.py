@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.nested.int_tuple import divided, flatten, is_tuple, plus, times
+from weft.layout.nested.int_tuple import ceil_div, divided, flatten, is_tuple, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.access import aligned, dim, number, require_axis, vector_width, widened
 from weft.views.data import AnyView, ViewData
@@ -33,9 +33,11 @@ from weft.views.modes import (
 )
 from weft.views.storage import AddressSpace, Index
 from weft.views.swizzles import Swizzling, by_elements, is_repeated, starts, steps
-from weft.views.threads import check_thread, thread_axes, thread_coordinate
+from weft.views.threads import Share, check_thread, shares_of, thread_coordinate
 
 Limits = Sequence["Index | None"]
+WithOffset = tuple[AnyView, tuple[Index, ...], Index]
+"""A part of a view, its coordinate, and the offset of its first number from the view's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +100,32 @@ def whole_number(what: str, size: Any, axis: int) -> int:
 
 def tiles(view: AnyView, *sizes: Any) -> Callable[..., AnyView]:
     """`tile` with its sizes given."""
-    view, inside, outside, numbers = _tiling(view, sizes)
+    make = tiles_with_offset(view, *sizes)
 
     def tile(*coordinates: Any) -> AnyView:
+        return make(*coordinates)[0]
+
+    return tile
+
+
+def tiles_with_offset(view: AnyView, *sizes: Any) -> Callable[..., WithOffset[AnyView]]:
+    """`tile_with_offset` with its sizes given."""
+    view, inside, outside, numbers = _tiling(view, sizes)
+
+    def tile(*coordinates: Any) -> WithOffset[AnyView]:
         coordinates = flatten(coordinates)
         what = called(view.history, "tile", numbers, coordinates)
         if len(coordinates) != view.rank:
             raise fail(errors.TILE_RANK, what=what, count=len(coordinates), view=view.history, rank=view.rank)
-        offset = view.offset
+        offset: Index = 0
         limits: list[Index | None] = []
-        for axis, coordinate in enumerate(coordinates):
-            index = number(view, coordinate)
+        indices = [number(view, coordinate) for coordinate in coordinates]
+        for axis, index in enumerate(indices):
             check_tile(view, what, axis, index, numbers[axis], outside[axis])
             offset = plus(offset, offset_along(outside[axis], widened(view, index)))
             limits.append(tile_limit(view, axis, index, numbers[axis]))
-        return rebuilt(view, inside, offset, limits, what)
+        corner = tuple(map(times, indices, numbers))
+        return rebuilt(view, inside, plus(view.offset, offset), limits, what), corner, offset
 
     return tile
 
@@ -195,9 +208,13 @@ def limit_along(view: ViewData, axis: int, count: int) -> Index | None:
 # Splits
 
 
-def splits(view: ViewData, count: Any, axis: Any = 0) -> Callable[..., Any]:
-    """`split` with its numbers given: a function of an index; without an index it returns all parts."""
+def splits(view: ViewData, count: Any = None, axis: Any = 0, *, split_alignment: Any = 1) -> Callable[..., Any]:
+    """`split` with its numbers given: a function of an index; without an index it returns all parts.
+
+    Without a count it is a function of a count and an index."""
     along = require_axis(view, axis)
+    if count is None:
+        return _uneven_splits(view, along, whole_number(f"{view.history}.split", split_alignment, along))
     parts = whole_number(called(view.history, "split", (count, axis)), count, along)
     modes = axes_of(view)[along]
     size = static_extent(modes)
@@ -220,6 +237,29 @@ def splits(view: ViewData, count: Any, axis: Any = 0) -> Callable[..., Any]:
         limits[along] = tile_limit(view, along, index, length)
         offset = plus(view.offset, offset_along(outside, widened(view, index)))
         return rebuilt(view, axes, offset, limits, what)
+
+    return split
+
+
+def _uneven_splits(view: ViewData, axis: int, alignment: int) -> Callable[..., Any]:
+    """`split` with a run-time count: slices, of which the last may be smaller or empty."""
+    from weft.views.reshaping import sliced
+
+    size = extent(axes_of(view)[axis])
+
+    def split(count: Any, index: Any) -> Any:
+        parts, which = number(view, count), number(view, index)
+        what = called(view.history, "split", (f"axis={axis}",), (parts, which))
+        if isinstance(parts, int) and isinstance(which, int):
+            if not 0 <= which < parts:
+                raise fail(errors.TILE_INDEX, what=what, index=which, axis=axis, view=view.history, count=parts)
+        else:
+            view.storage.check((which,), (parts,), what, ("as the part of",))
+        length = times(ceil_div(ceil_div(size, parts), alignment), alignment)
+        first = times(which, length)
+        start, stop = (view.storage.clamp(bound, 0, size) for bound in (first, plus(first, length)))
+        kept = [slice(start, stop) if each == axis else slice(None) for each in range(view.rank)]
+        return sliced(view, *kept).replaced(history=what)
 
     return split
 
@@ -288,7 +328,7 @@ def distributor(
     """`distribute` with its layout of threads given."""
 
     def distribute(index: Index) -> AnyView:
-        return distributed(view, threads, index, axis, swizzle)
+        return distributed(view, threads, index, axis, swizzle, paired=True)
 
     return distribute
 
@@ -300,67 +340,107 @@ def distributed(
     axis: Any = None,
     swizzle: Swizzling | None = None,
     guarded: bool = False,
+    paired: bool = False,
 ) -> AnyView:
     """`distribute` with all arguments. `guarded`: the caller predicates the accesses, so `index` may exceed the thread
-    layout."""
+    layout. `paired`: nested threads divide a nested axis mode by mode, see `shares_of`."""
+    return _distributed(view, threads, index, axis, swizzle, guarded, paired)[0]
+
+
+def distributor_with_offset(
+    view: AnyView, threads: Any, axis: Any = None, swizzle: Swizzling | None = None
+) -> Callable[[Index], WithOffset[AnyView]]:
+    """`distribute_with_offset` with its layout of threads given."""
+
+    def distribute(index: Index) -> WithOffset[AnyView]:
+        made, offset = _distributed(view, threads, index, axis, swizzle, guarded=False, paired=True)
+        thread = number(view, index)
+        coordinates = tuple(
+            _nested([thread_coordinate(share.threads, threads, thread) for share in parts])
+            for parts in shares_of(view, threads, axis, paired=True)
+        )
+        return made, coordinates, offset
+
+    return distribute
+
+
+def _nested(numbers: list[Index]) -> Any:
+    return numbers[0] if len(numbers) == 1 else tuple(numbers)
+
+
+def _distributed(
+    view: AnyView, threads: Any, index: Any, axis: Any, swizzle: Swizzling | None, guarded: bool, paired: bool
+) -> tuple[AnyView, Index]:
+    """A thread's fragment, and the offset of its first number from the view's."""
     what = called(view.history, "distribute", (threads,) if axis is None else (threads, f"axis={axis}"), (index,))
-    counts = thread_axes(view, threads, axis)
+    shares = shares_of(view, threads, axis, paired)
     thread = number(view, index)
     if not guarded:
         check_thread(view, threads, thread, what)
-    coordinates = [thread_coordinate(count, threads, thread) for count in counts]
     axes: list[Axis] = []
     limits: list[Index | None] = []
-    for each, (modes, count) in enumerate(zip(axes_of(view), counts, strict=True)):
+    for each, parts in enumerate(shares):
         if not view.masked:
-            check_groups(view, what, each, extent(modes), extent(count))
-        axes.append(_fragment(view, threads, each, modes, extent(count))[1])
-        limits.append(_fragment_limit(view, each, coordinates[each], extent(count)))
+            for share in parts:
+                check_groups(view, what, each, extent(share.modes), share.count)
+        axes.append(_fragment_axis(view, threads, each, parts))
+        limits.append(_fragment_limit(view, threads, each, parts, thread))
     if swizzle is None:
-        offset = first_offset(view, counts, threads, coordinates)
+        offset = first_offset(view, shares, threads, thread)
     else:
-        offset = _swizzled_offset(view, counts, threads, coordinates, swizzle)
-    return rebuilt(view, axes, plus(view.offset, offset), limits, what)
+        offset = _swizzled_offset(view, shares_of(by_elements(view), threads, axis, paired), threads, thread, swizzle)
+    return rebuilt(view, axes, plus(view.offset, offset), limits, what), offset
 
 
-def first_offset(view: ViewData, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index]) -> Index:
-    """The offset of a thread's first element from the view's, for the thread's coordinates.
-
-    `counts` are the modes of the thread layout along each axis.
-    """
+def first_offset(view: ViewData, shares: Sequence[Sequence[Share]], threads: Layout, thread: Index) -> Index:
+    """The offset of a thread's first element from the view's."""
     offset: Index = 0
-    for axis, (modes, count) in enumerate(zip(axes_of(view), counts, strict=True)):
-        own, _ = _fragment(view, threads, axis, modes, extent(count))
-        offset = plus(offset, offset_along(own, widened(view, coordinates[axis])))
+    for axis, parts in enumerate(shares):
+        for share in parts:
+            own, _ = _fragment(view, threads, axis, share)
+            coordinate = thread_coordinate(share.threads, threads, thread)
+            offset = plus(offset, offset_along(own, widened(view, coordinate)))
     return offset
 
 
 def _swizzled_offset(
-    view: ViewData, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index], swizzle: Swizzling
+    view: ViewData, shares: Sequence[Sequence[Share]], threads: Layout, thread: Index, swizzle: Swizzling
 ) -> Index:
-    """A thread's first offset under a swizzle. The swizzle must keep the distances of the thread's other elements from it."""
-    plain = by_elements(view)
-    along = [extent(count) for count in counts]
-    inside = steps(
-        [_fragment(plain, threads, each, modes, along[each])[1] for each, modes in enumerate(axes_of(plain))]
-    )
-    if not is_repeated(swizzle, starts(plain, along), inside):
+    """A thread's first offset under a swizzle. The swizzle must keep the distances of the thread's other elements from it.
+
+    `shares` have strides in elements."""
+    inside = steps([_fragment_axis(view, threads, axis, parts) for axis, parts in enumerate(shares)])
+    if not is_repeated(swizzle, starts(view, shares), inside):
         raise fail(errors.SWIZZLE, swizzle=swizzle, view=view.history, threads=threads)
-    return times(swizzle(first_offset(plain, counts, threads, coordinates)), view.element_size)
+    return times(swizzle(first_offset(view, shares, threads, thread)), view.element_size)
 
 
-def _fragment(view: ViewData, threads: Layout, axis: int, modes: Axis, count: int) -> tuple[Axis, Axis]:
-    """An axis divided into the modes over threads and the modes inside one thread."""
-    size = extent(modes)
-    found = cut(modes, count, rounded_up=view.masked and count > 1)
+def _fragment_axis(view: ViewData, threads: Layout, axis: int, parts: Sequence[Share]) -> Axis:
+    """The modes of one thread along an axis."""
+    return tuple(mode for share in parts for mode in _fragment(view, threads, axis, share)[1])
+
+
+def _fragment(view: ViewData, threads: Layout, axis: int, share: Share) -> tuple[Axis, Axis]:
+    """Modes of an axis divided into the modes over threads and the modes inside one thread."""
+    size, count = extent(share.modes), share.count
+    found = cut(share.modes, count, rounded_up=view.masked and count > 1)
     if found is None or (isinstance(size, int) and size % count and not view.masked):
         raise fail(errors.THREADS, threads=threads, count=count, axis=axis, view=view.history, size=size)
     return found
 
 
-def _fragment_limit(view: ViewData, axis: int, coordinate: Index, count: int) -> Index | None:
+def _fragment_limit(view: ViewData, threads: Layout, axis: int, parts: Sequence[Share], thread: Index) -> Index | None:
     """The number of a thread's valid elements along an axis: every `count`-th, starting at its coordinate."""
-    if count == 1:
-        return limits_of(view)[axis]
-    limit = limit_along(view, axis, count)
-    return None if limit is None else divided(minus(plus(limit, count - 1), coordinate), count)
+    before = limits_of(view)[axis]
+    if len(parts) > 1:
+        if before is not None:
+            raise fail(errors.THREADS_MASKED, threads=threads, axis=axis, view=view.history)
+        return None
+    share = parts[0]
+    if share.count == 1:
+        return before
+    limit = limit_along(view, axis, share.count)
+    if limit is None:
+        return None
+    coordinate = thread_coordinate(share.threads, threads, thread)
+    return divided(minus(plus(limit, share.count - 1), coordinate), share.count)

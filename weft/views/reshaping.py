@@ -9,7 +9,7 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import is_tuple, plus, times
 from weft.layout.nested.layouts import Layout
-from weft.views.access import check_along, number
+from weft.views.access import check_along, number, widened
 from weft.views.data import AnyView, ViewData
 from weft.views.history import called, spelled
 from weft.views.modes import (
@@ -22,6 +22,7 @@ from weft.views.modes import (
     extent,
     is_nested,
     merged,
+    minus,
     static_extent,
 )
 from weft.views.partition import limits_of, rebuilt, whole_number
@@ -38,11 +39,13 @@ def sliced(view: AnyView, *parts: Any) -> AnyView:
     elements: list[Axis] = []
     limits: list[Index | None] = []
     for axis, (part, modes, element) in enumerate(zip(parts, axes_of(view), element_axes(view), strict=True)):
+        if is_tuple(part) and len(part) == 2:
+            part = slice(*part)
         if not isinstance(part, slice):
             offset = plus(offset, _one(view, axis, number(view, part)))
             continue
         start, kept = _span(view, axis, modes, cast("slice[Any, Any, Any]", part))
-        offset = plus(offset, times(start, modes[0].stride))
+        offset = plus(offset, times(widened(view, start), modes[0].stride))
         axes.append(kept)
         elements.append(element)
         limits.append(_left(view, axis, start, kept))
@@ -57,37 +60,50 @@ def _one(view: ViewData, axis: int, index: Index) -> Index:
     if is_nested(modes) or extent(element_axes(view)[axis]) != 1:
         raise _refused(view, axis, spelled(index))
     check_along(view, axis, index)
-    return times(index, modes[0].stride)
+    return times(widened(view, index), modes[0].stride)
 
 
-def _span(view: ViewData, axis: int, modes: Axis, part: slice[Any, Any, Any]) -> tuple[int, Axis]:
+def _span(view: ViewData, axis: int, modes: Axis, part: slice[Any, Any, Any]) -> tuple[Index, Axis]:
     """The start of a slice along an axis, and its mode. A nested axis can only be kept as a whole."""
-    if part == slice(None):
+    if part.start is part.stop is part.step is None:
         return 0, modes
     size = extent(modes)
-    start, step = (0 if part.start is None else part.start), (1 if part.step is None else part.step)
-    stop = size if part.stop is None else part.stop
-    known = all(isinstance(bound, int) for bound in (start, step)) and isinstance(stop, (int, type(size)))
-    if is_nested(modes) or not known or start < 0 or step < 1:
+    start = 0 if part.start is None else number(view, part.start)
+    stop = size if part.stop is None else number(view, part.stop)
+    step = 1 if part.step is None else number(view, part.step)
+    if is_nested(modes) or not isinstance(step, int) or step < 1:
         raise _refused(view, axis, spelled(part))
-    if isinstance(stop, int):
-        if stop < start or (isinstance(size, int) and stop > size):
-            raise _refused(view, axis, spelled(part))
-        if not isinstance(size, int):
-            where = f"at the end of slice {spelled(part)} along axis {axis} of"
-            view.storage.check((stop - 1,), (size,), view.history, (where,))
+    _check_bounds(view, axis, part, start, stop, size)
     length = _length(start, stop, step)
-    static = part.stop is not None or modes[0].size_known
+    static = isinstance(length, int) and (part.stop is not None or modes[0].size_known)
     mode = Mode(length, times(modes[0].stride, step), static, modes[0].stride_known)
     return start, (mode,)
 
 
-def _length(start: int, stop: Index, step: int) -> Index:
-    left = plus(stop, -start)
+def _check_bounds(
+    view: ViewData, axis: int, part: slice[Any, Any, Any], start: Index, stop: Index, size: Index
+) -> None:
+    """Check that 0 <= start <= stop <= size: here as far as they are known, else at run time."""
+    for low, high in ((0, start), (start, stop), (stop, size)):
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            raise _refused(view, axis, spelled(part))
+    late = [
+        (*((low - 1, high) if isinstance(low, int) else (low, plus(high, 1))), f"at the {which} of slice")
+        for low, high, which in ((start, stop, "start"), (stop, size, "end"))
+        if low is not high and not (isinstance(low, int) and (low == 0 or isinstance(high, int)))
+    ]
+    if late:
+        indices, sizes, which = zip(*late, strict=True)
+        where = [f"{each} {spelled(part)} along axis {axis} of" for each in which]
+        view.storage.check(indices, sizes, view.history, where)
+
+
+def _length(start: Index, stop: Index, step: int) -> Index:
+    left = minus(stop, start)
     return left if step == 1 else (left + (step - 1)) // step
 
 
-def _left(view: ViewData, axis: int, start: int, kept: Axis) -> Index | None:
+def _left(view: ViewData, axis: int, start: Index, kept: Axis) -> Index | None:
     """The limit of a slice: the rest of the axis's limit after `start`. A step along a masked axis is refused."""
     limit = limits_of(view)[axis]
     if limit is None:
@@ -97,7 +113,7 @@ def _left(view: ViewData, axis: int, start: int, kept: Axis) -> Index | None:
     same_steps = stride is before or (isinstance(stride, int) and stride == before)
     if not same_steps and not is_nested(kept):
         raise _refused(view, axis, "with a step, of a masked axis,")
-    left = plus(limit, -start)
+    left = minus(limit, start)
     return max(left, 0) if isinstance(left, int) else left
 
 
@@ -115,6 +131,12 @@ def transposed(view: AnyView, order: Sequence[int]) -> AnyView:
     return rebuilt(
         view, [axes[k] for k in order], view.offset, [limits[k] for k in order], history, [elements[k] for k in order]
     )
+
+
+def flattened(view: AnyView) -> AnyView:
+    """`coalesce`: all elements along one axis."""
+    _, count = _open(view, called(view.history, "coalesce", None))
+    return reshaped(view, count)
 
 
 def reshaped(view: AnyView, *shape: Any) -> AnyView:

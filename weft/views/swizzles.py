@@ -14,8 +14,9 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.nested.int_tuple import plus
 from weft.views.data import AnyView, ViewData
-from weft.views.modes import Axis, axes_of, cut, element_axes, extent, offset_along
+from weft.views.modes import Axis, cut, element_axes, extent, offset_along
 from weft.views.storage import Index
+from weft.views.threads import Share
 
 Swizzling = Callable[[Any], Any]
 
@@ -39,13 +40,13 @@ def by_numbers(view: AnyView) -> AnyView:
     return view.replaced(offset=0)
 
 
-def starts(view: ViewData, counts: Sequence[int]) -> list[int]:
-    """The offset of every thread's first element; `counts` has the number of threads along each axis."""
+def starts(view: ViewData, shares: Sequence[Sequence[Share]]) -> list[int]:
+    """The offset of every thread's first element; `shares` are what threads divide, per axis."""
     offsets = [0]
-    for modes, count in zip(axes_of(view), counts, strict=True):
-        found = cut(modes, count, rounded_up=view.masked)
-        own = found[0] if found else modes
-        offsets = [offset + offset_along(own, index) for offset in offsets for index in range(count)]
+    for share in (share for parts in shares for share in parts):
+        found = cut(share.modes, share.count, rounded_up=view.masked)
+        own = found[0] if found else share.modes
+        offsets = [offset + offset_along(own, index) for offset in offsets for index in range(share.count)]
     return offsets
 
 

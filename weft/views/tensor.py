@@ -17,7 +17,7 @@ from weft.errors import views as errors
 from weft.layout.nested.int_tuple import times
 from weft.layout.nested.layouts import Layout
 from weft.views import access, arguments, construct, elementwise, iterators, partition, printing, reshaping, transfers
-from weft.views.brackets import Axes, Brackets, Complete, Direct, Size
+from weft.views.brackets import Axes, Brackets, Complete, Direct, Loading, Size
 from weft.views.data import ViewData, set_fields
 from weft.views.modes import axes_of, extent, shape_of
 from weft.views.partition import ViewType
@@ -78,6 +78,11 @@ class LayoutTensor(ViewData):
         return getattr(self.dtype, "type", self.dtype)
 
     @property
+    def element_type(self) -> Any:
+        """`ElementType` by its older name."""
+        return self.ElementType
+
+    @property
     def shape(self) -> tuple[Any, ...]:
         """Elements along each axis by the layout: ints or UNKNOWN. `t.shape[0]()` is `t.shape[0]`."""
         return tuple(Size(size) if isinstance(size, int) else size for size in shape_of(self))
@@ -86,6 +91,11 @@ class LayoutTensor(ViewData):
     def dim(self) -> Axes:
         """`dim(axis)`: elements along an axis at run time; for a part at the edge of a masked view only the valid ones."""
         return Axes(self, access.dim)
+
+    @property
+    def flat_rank(self) -> int:
+        """Number of modes of the flattened layout."""
+        return self.layout.flat_rank
 
     def size(self) -> Index:
         """Number of elements, including out-of-bounds ones of a masked view."""
@@ -130,7 +140,7 @@ class LayoutTensor(ViewData):
     # Elements
 
     def __getitem__(self, key: Any) -> Any:
-        """`t[i, j]`: an element, by one index per mode of the flattened layout.
+        """`t[i, j]`: an element, by one index per mode of the flattened layout or one per axis, also as a `Coord`.
 
         A number, or a vector in logical order; a number also takes `[0]`. Raises ViewIndexError (view-index-count,
         view-index, view-index-kind).
@@ -142,19 +152,28 @@ class LayoutTensor(ViewData):
         access.put(self, key, value)
 
     @property
-    def load(self) -> Brackets[Callable[..., Any]]:
-        """`t.load[4](i, j)`: consecutive numbers starting at element (i, j), along the axis with stride 1.
+    def load(self) -> Loading[Callable[..., Any]]:
+        """`t.load[4](i, j)`: consecutive numbers starting at element (i, j), along the mode with stride 1.
 
-        Indices may be one `Index` or `Coord`. The access must be aligned to its width;
+        Indices may be one `Index` or `Coord`; `t.load(gl.Coord(i, j))` is one number. The access must be aligned to its width;
         `t.load(width=4, load_alignment=4)(i, j)` is aligned to 4 bytes only, and splits into accesses of that size.
-        Raises ViewError: view-load-nested, view-load-vectors, view-load-contiguous, view-vector-aligned, view-alignment.
+        Raises ViewError: view-load-vectors, view-load-contiguous, view-vector-aligned, view-alignment.
         """
-        return Brackets(self, access.loader)
+        return Loading(self, access.loader)
 
     @property
-    def aligned_load(self) -> Brackets[Callable[..., Any]]:
+    def aligned_load(self) -> Loading[Callable[..., Any]]:
         """`t.aligned_load[4](i, j)`: `load`, which is aligned unless `load_alignment` says otherwise."""
-        return Brackets(self, access.loader)
+        return self.load
+
+    @property
+    def load_linear(self) -> Loading[Callable[..., Any]]:
+        """`t.load_linear[4](gl.Index(i, j))`: `load`."""
+        return self.load
+
+    def load_scalar(self, *indices: Any) -> Any:
+        """The number of an element, of a vector its first one: `t[i, j]` in code for views with and without vectors."""
+        return access.load_scalar(self, *indices)
 
     @property
     def store(self) -> Direct[Callable[..., None]]:
@@ -164,6 +183,20 @@ class LayoutTensor(ViewData):
         aligned to 4 bytes only.
         """
         return Direct(self, access.storer)
+
+    @property
+    def aligned_store(self) -> Direct[Callable[..., None]]:
+        """`t.aligned_store[4](i, j, v)`: `store`, which is aligned unless `store_alignment` says otherwise."""
+        return self.store
+
+    @property
+    def store_linear(self) -> Direct[Callable[..., None]]:
+        """`t.store_linear(gl.Index(i, j), v)`: `store`."""
+        return self.store
+
+    def ptr_at_offset(self, *indices: Any) -> Any:
+        """The pointer to the element at a `Coord` or at indices: an int on the host, a pointer in a kernel."""
+        return access.pointer_at(self, indices)
 
     # Parts
 
@@ -176,6 +209,12 @@ class LayoutTensor(ViewData):
         view-tile-index.
         """
         return Brackets(self, partition.tiles)
+
+    @property
+    def tile_with_offset(self) -> Brackets[Callable[..., tuple[LayoutTensor, tuple[Index, ...], Index]]]:
+        """`t.tile_with_offset[32, 32](i, j)`: the tile, the element of the view where it begins, and the offset of its first
+        number from the view's."""
+        return Brackets(self, partition.tiles_with_offset)
 
     @property
     def tile_type(self) -> Complete[ViewType]:
@@ -191,7 +230,8 @@ class LayoutTensor(ViewData):
     def slice(self) -> Complete[LayoutTensor]:
         """`t.slice[0:4, :]()`: a part of each axis; an index selects one element of an axis and removes the axis.
 
-        Raises ViewError (view-slice) for bounds that are not known or out of range.
+        In parentheses `t.slice((0, 4), gl.All)`. Bounds may be run-time values, and the size of the part is one then. Raises
+        ViewError (view-slice) for bounds out of range.
         """
         return Complete(self, reshaping.sliced)
 
@@ -199,7 +239,9 @@ class LayoutTensor(ViewData):
     def split(self) -> Brackets[Callable[..., Any]]:
         """`t.split[n, axis]()`: n equal parts along an axis (default 0) as a tuple; `t.split[n, axis](i)`: the i-th part.
 
-        Raises ViewError (view-split) if n does not divide the axis.
+        `t.split(axis=0, split_alignment=1)(n, i)`: the i-th of n parts as even as whole multiples of the alignment allow, of
+        which the last may be smaller or empty; n may be a run-time value. Raises ViewError (view-split) if n in brackets does
+        not divide the axis.
         """
         return Brackets(self, partition.splits)
 
@@ -215,12 +257,21 @@ class LayoutTensor(ViewData):
     def distribute(self) -> Brackets[Callable[[Index], LayoutTensor]]:
         """`t.distribute[threads](id)`: the elements of one thread when a thread layout is repeated over the view.
 
-        `threads` maps coordinates to thread numbers; thread (i, j) gets elements (i, j), (i + rows, j) and so on. With
-        `axis` only that axis is divided, by the thread's coordinate along it; threads that differ in other coordinates share
-        elements. `swizzle` permutes the offsets of the threads' elements, counted in elements. Raises ViewError:
-        view-threads, view-threads-rank, view-swizzle.
+        `threads` maps coordinates to thread numbers; thread (i, j) gets elements (i, j), (i + rows, j) and so on. Along a
+        nested axis, threads that are nested alike divide mode by mode. With `axis` only that axis is divided, by the thread's
+        coordinate along it; threads that differ in other coordinates share elements. `swizzle` permutes the offsets of the
+        threads' elements, counted in elements. Raises ViewError: view-threads, view-threads-rank, view-threads-masked,
+        view-swizzle.
         """
         return Brackets(self, partition.distributor)
+
+    @property
+    def distribute_with_offset(
+        self,
+    ) -> Brackets[Callable[[Index], tuple[LayoutTensor, tuple[Index, ...], Index]]]:
+        """`t.distribute_with_offset[threads](id)`: the fragment, the thread's coordinate in the thread layout (nested where it
+        divides an axis mode by mode), and the offset of the fragment's first number from the view's."""
+        return Brackets(self, partition.distributor_with_offset)
 
     # Other shapes
 
@@ -231,6 +282,15 @@ class LayoutTensor(ViewData):
         A layout is relative to the view's first element. Raises ViewError: view-reshape, view-reshape-count.
         """
         return Complete(self, reshaping.reshaped)
+
+    def coalesce(self) -> LayoutTensor:
+        """The elements in logical row-major order along one axis, `t.reshape[t.size()]()`: a nested one if they are not
+        evenly spaced. Raises ViewError: view-unknown-size, view-reshape-masked."""
+        return reshaping.flattened(self)
+
+    def flatten(self) -> LayoutTensor:
+        """As `coalesce`."""
+        return reshaping.flattened(self)
 
     def transpose(self, *order: int) -> LayoutTensor:
         """The view with its axes in another order, by default reversed. Raises ViewError (view-transpose-order)."""
@@ -296,6 +356,12 @@ class LayoutTensor(ViewData):
     def __rtruediv__(self, other: Any) -> LayoutTensor:
         return elementwise.combined(self, other, "truediv", swapped=True)
 
+    def __floordiv__(self, other: Any) -> LayoutTensor:
+        return elementwise.combined(self, other, "floordiv")
+
+    def __rfloordiv__(self, other: Any) -> LayoutTensor:
+        return elementwise.combined(self, other, "floordiv", swapped=True)
+
     def __iadd__(self, other: Any) -> Self:
         elementwise.update(self, other, "add")
         return self
@@ -310,6 +376,37 @@ class LayoutTensor(ViewData):
 
     def __itruediv__(self, other: Any) -> Self:
         elementwise.update(self, other, "truediv")
+        return self
+
+    def __ifloordiv__(self, other: Any) -> Self:
+        elementwise.update(self, other, "floordiv")
+        return self
+
+    # Functions of each number in its place
+
+    def min(self, other: Any) -> LayoutTensor:
+        """The smaller of both numbers at each place, in place; NaNs are ignored. Returns the view itself."""
+        elementwise.update(self, other, "min")
+        return self
+
+    def max(self, other: Any) -> LayoutTensor:
+        """The larger of both numbers at each place, in place; NaNs are ignored. Returns the view itself."""
+        elementwise.update(self, other, "max")
+        return self
+
+    def abs(self) -> LayoutTensor:
+        """Absolute values in place. Returns the view itself."""
+        elementwise.change(self, "abs")
+        return self
+
+    def recip(self) -> LayoutTensor:
+        """Reciprocals in place. Returns the view itself."""
+        elementwise.update_swapped(self, 1, "truediv")
+        return self
+
+    def exp(self, scale: Any = 1) -> LayoutTensor:
+        """The exponential of each number, times `scale`, in place. Returns the view itself."""
+        elementwise.change(self, "exp", scale)
         return self
 
     # As an argument of a kernel

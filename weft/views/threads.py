@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from weft.errors import fail
@@ -10,24 +11,50 @@ from weft.layout.nested.int_tuple import divided, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.access import require_axis
 from weft.views.data import ViewData
-from weft.views.modes import Axis, Mode, merged
+from weft.views.modes import Axis, Mode, axes_of, extent, merged
 from weft.views.storage import Index
 
 
-def thread_axes(view: ViewData, threads: Any, axis: Any) -> list[Axis]:
-    """The modes of a thread layout per axis of the view; a mode of size 1 for an axis that is not divided."""
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Modes of a view and the modes of a thread layout that divide them, counted by one coordinate."""
+
+    modes: Axis
+    threads: Axis
+
+    @property
+    def count(self) -> Index:
+        """The number of threads."""
+        return extent(self.threads)
+
+
+def shares_of(view: ViewData, threads: Any, axis: Any, paired: bool = False) -> list[list[Share]]:
+    """What threads divide, per axis of the view: its modes together; or if `paired` each mode by its own mode of the threads,
+    along axes that have as many of them."""
+    found: list[list[Share]] = []
+    for modes, layout in zip(axes_of(view), _thread_axes(view, threads, axis), strict=True):
+        own = _modes(layout)
+        if paired and len(modes) == len(own) > 1:
+            found.append([Share((mode,), (each,)) for mode, each in zip(modes, own, strict=True)])
+        else:
+            found.append([Share(modes, merged(own))])
+    return found
+
+
+def _thread_axes(view: ViewData, threads: Any, axis: Any) -> list[Layout]:
+    """The thread layout along each axis of the view; one thread along an axis that is not divided."""
     check_layout_of_threads(threads)
-    modes = [_modes(threads[each]) for each in range(threads.rank())]
+    rank = threads.rank()
     if axis is None:
-        if len(modes) != view.rank:
-            raise fail(errors.THREADS_RANK, threads=threads, count=len(modes), view=view.history, rank=view.rank)
-        return modes
-    if not isinstance(axis, int) or not 0 <= axis < len(modes):
-        raise fail(errors.AXIS, view=f"thread layout {threads}", axis=axis, rank=len(modes), last=len(modes) - 1)
+        if rank != view.rank:
+            raise fail(errors.THREADS_RANK, threads=threads, count=rank, view=view.history, rank=view.rank)
+        return list(threads)
+    if not isinstance(axis, int) or not 0 <= axis < rank:
+        raise fail(errors.AXIS, view=f"thread layout {threads}", axis=axis, rank=rank, last=rank - 1)
     if view.rank == 1:
-        return [modes[axis]]
+        return [threads[axis]]
     require_axis(view, axis)
-    return [modes[axis] if each == axis else (Mode(1, 0),) for each in range(view.rank)]
+    return [threads[axis] if each == axis else Layout(1, 0) for each in range(view.rank)]
 
 
 def check_layout_of_threads(threads: Any) -> None:
@@ -37,7 +64,7 @@ def check_layout_of_threads(threads: Any) -> None:
 
 
 def _modes(layout: Layout) -> Axis:
-    return merged(tuple(Mode(size, stride) for size, stride in zip(layout.flat_shape, layout.flat_stride, strict=True)))
+    return tuple(Mode(size, stride) for size, stride in zip(layout.flat_shape, layout.flat_stride, strict=True))
 
 
 def check_thread(view: ViewData, threads: Layout, thread: Index, what: str) -> None:

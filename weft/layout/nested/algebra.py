@@ -63,6 +63,15 @@ def transpose(layout: Layout, order: Sequence[int] | None = None) -> Layout:
     return make_layout(*(modes[mode] for mode in order)) if int_tuple.is_tuple(layout.shape) else layout
 
 
+def is_row_major(layout: Layout) -> bool:
+    """Whether these are the strides of `Layout.row_major`: compact, the last mode fastest.
+
+    >>> is_row_major(Layout.row_major(3, 2, 3)), is_row_major(Layout.col_major(3, 3))
+    (True, False)
+    """
+    return layout == Layout.row_major(layout.shape)
+
+
 def flatten(layout: Layout | IntTuple) -> Any:
     """A layout with all its modes at top level; of a tuple its numbers, as `int_tuple.flatten`.
 
@@ -241,13 +250,17 @@ def upcast(layout: Layout, count: int) -> Layout:
     >>> upcast(Layout((4, 8), (8, 1)), 4)
     ((4, 2):(2, 1))
 
-    Raises LayoutError if a mode does not consist of whole groups.
+    A mode whose stride is a multiple of `count` may have an UNKNOWN size. Raises LayoutError if a mode does not consist of
+    whole groups.
     """
-    require(layout, "upcast")
+    if 0 in layout.flat_shape:
+        require(layout, "upcast")
 
-    def wide(size: int, step: int) -> Mode:
-        if step % count == 0:
+    def wide(size: Any, step: Any) -> Mode:
+        if int_tuple.is_known(step) and step % count == 0:
             return size, step // count
+        if not int_tuple.is_known((size, step)):
+            raise fail(errors.UNKNOWN, operation="upcast", layout=layout)
         group = count // abs(step)
         if count % abs(step) or size % group:
             raise fail(errors.UPCAST, layout=layout, size=size, step=step, count=count)

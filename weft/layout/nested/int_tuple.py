@@ -8,6 +8,7 @@ same nesting.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -153,6 +154,67 @@ def fill_like(value: IntTuple, number: Any) -> IntTuple:
         return number
 
     return transform(same, value)
+
+
+def to_unknown(value: IntTuple) -> IntTuple:
+    """UNKNOWN in place of every leaf.
+
+    >>> to_unknown((2, (3, 4)))
+    (UNKNOWN, (UNKNOWN, UNKNOWN))
+    """
+    return fill_like(value, UNKNOWN)
+
+
+def mul(value: IntTuple, factor: Any) -> IntTuple:
+    """Every leaf times a number.
+
+    >>> mul((1, (2, 3)), 4)
+    (4, (8, 12))
+    """
+
+    def scaled(leaf: Any) -> Any:
+        return times(leaf, factor)
+
+    return transform(scaled, value)
+
+
+def abs(value: IntTuple) -> IntTuple:
+    """The absolute value of every leaf.
+
+    >>> abs((0, (-2, 3)))
+    (0, (2, 3))
+    """
+    return transform(builtins.abs, value)
+
+
+def sum(value: IntTuple) -> Any:
+    """The sum of all leaves.
+
+    >>> sum(((2, 3), 4)), sum((2, UNKNOWN))
+    (9, UNKNOWN)
+    """
+    total: Any = 0
+    for leaf in leaves(value):
+        total = plus(total, leaf)
+    return total
+
+
+def tuple_max(value: IntTuple) -> Any:
+    """The largest leaf.
+
+    >>> tuple_max((1, (4, 5), 3))
+    5
+    """
+    return max(leaves(value))
+
+
+def tuple_min(a: IntTuple, b: IntTuple) -> IntTuple:
+    """The smaller of both leaves at each place of two congruent tuples.
+
+    >>> tuple_min((1, (14, 6)), (4, (2, 32)))
+    (1, (2, 6))
+    """
+    return transform(min, a, b)
 
 
 def reverse(value: IntTuple) -> IntTuple:

@@ -161,6 +161,23 @@ class Layout:
         """
         return self if not int_tuple.is_tuple(self.shape) else Layout(self.shape[::-1], self.stride[::-1])
 
+    def reverse(self) -> Layout:
+        """As `transpose`."""
+        return self.transpose()
+
+    def make_shape_unknown(self, axis: int | None = None) -> Layout:
+        """The layout with UNKNOWN sizes, along one axis or along all; strides stay.
+
+        >>> Layout.row_major(4, 8).make_shape_unknown(0)
+        ((?, 8):(8, 1))
+        """
+        if axis is None or not int_tuple.is_tuple(self.shape):
+            return Layout(int_tuple.to_unknown(self.shape), self.stride)
+        self[axis]  # Raises LayoutError for a mode that does not exist.
+        modes = list(self.shape)
+        modes[axis] = int_tuple.to_unknown(modes[axis])
+        return Layout(tuple(modes), self.stride)
+
     def flatten(self) -> Layout:
         """The layout with all its modes at top level."""
         return Layout(self.flat_shape, self.flat_stride)
