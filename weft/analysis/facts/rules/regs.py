@@ -22,10 +22,15 @@ def _each_xor(op: Op, known: Hulls, word: Word) -> Scalar:
     return any_of([scalar.xor(base, constant(offset), word) for offset in op.attrs["offsets"]])
 
 
+def _either(op: Op, known: Hulls, word: Word) -> Scalar:
+    return any_of(known[:2])
+
+
 RULES: dict[OpDef, Rule] = {
     regs.affine: Rule(_affine),
     regs.xor: Rule(_each_xor),
     regs.concat: Rule(joined),
+    regs.within: Rule(_either),
     **dict.fromkeys((regs.splat, regs.extract, regs.gather), Rule(first)),
 }
 NOTHING: dict[OpDef, str] = dict.fromkeys((regs.narrow, regs.widen, regs.dot), "floats")
