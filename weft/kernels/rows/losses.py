@@ -8,6 +8,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.losses import cross_entropy_backward_rows, cross_entropy_clusters, cross_entropy_rows
+from weft.kernels.machines import target_of
 from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.launch import counter_of, drawing, groups_of, persistent
 from weft.kernels.rows.operands import (
@@ -24,18 +25,22 @@ from weft.kernels.rows.operands import (
 )
 from weft.kernels.rows.plan import (
     BACKWARD_REGISTERS,
+    EACH,
     FORWARD_REGISTERS,
     SUMS_REGISTERS,
     SUMS_WARPS,
     USUAL_PART,
+    USUAL_WARPS,
     RowConfig,
-    chosen_rows,
     long_rows,
     plan_of,
     power_of_two,
 )
+from weft.layout import WARP_SIZE
 from weft.plain import as_number, whole
 
+FEW = 2048
+"""Columns of rows that two warps have."""
 CHUNK = 4096
 """Columns of a row that a program of `cross_entropy_backward` has, 32 of each thread."""
 
@@ -78,7 +83,9 @@ def cross_entropy(
     # Rows with gradients that no cluster holds are read twice, from where they begin.
     vec, align = access_of(config, source, target, part=None if target is None else USUAL_PART)
     # What is only read is streamed by small blocks, many on a multiprocessor.
-    config = config or (_gradients(source.cols, align) if target is not None else RowConfig())
+    if config is None and target is not None:
+        config = chosen_gradients(source.cols + align, target_of(source.device).has_cluster)
+    config = config or RowConfig()
     numbers = 4 if smooth else 2
     plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=_most(config, target), align=align)
     fits = plan.part * plan.blocks >= source.cols + align
@@ -149,15 +156,17 @@ def cross_entropy_backward(
     return out
 
 
-def chosen_gradients(cols: int) -> RowConfig:
-    """The configuration for losses with gradients of rows of `cols` logits. On an H200 0.94 of a copy's rate for 128,256 in
-    bfloat16, 0.86 with 32 of a row in a thread; where a cluster copied two rows ahead, without tickets, 0.90."""
-    return chosen_rows(cols) if cols <= USUAL_PART else long_rows(cols)
+def chosen_gradients(cols: int, clusters: bool = True) -> RowConfig:
+    """The configuration for losses with gradients of rows of `cols` logits, by `clusters` if there are any.
 
-
-def _gradients(cols: int, align: int) -> RowConfig:
-    """As `chosen_gradients`; of rows that begin anywhere a program has one, for which fewer threads are enough."""
-    return long_rows(cols + align) if align else chosen_gradients(cols)
+    Of a copy's rate on an H200, bfloat16: 128,256 logits 0.94 (0.86 with 32 of a row in a thread); 16,384 by two blocks 0.94,
+    by one 0.58; 6,760 0.93 and 0.78; 1,992 by two warps 0.96, by four that have two rows 0.82."""
+    part = power_of_two(cols)
+    if cols <= 2 * FEW:
+        return RowConfig(num_warps=2) if part == FEW else RowConfig()
+    if cols <= USUAL_PART:
+        return RowConfig(2, max(part // (4 * EACH * WARP_SIZE), USUAL_WARPS), 2 * EACH) if clusters else long_rows(cols)
+    return long_rows(cols)
 
 
 def _most(config: RowConfig, target: Lines | None) -> int:
