@@ -49,7 +49,7 @@ def test_async_copy(kernel):
     op = kernel.last("async_copy.global_to_shared")
     assert op.operands == (smem.handle, pointers.handle, mask.handle)
     l2 = ("evict_last", 1.0, "evict_unchanged")
-    assert op.attrs == {"cache": ".cg", "l2": l2, "prefetch": 0, "volatile": False}
+    assert op.attrs == {"cache": ".cg", "l2": l2, "prefetch": 0, "volatile": False, "zeros": True}
     async_copy.async_copy_global_to_shared(smem, pointers, mask=True)
     assert kernel.ops[-1].operands[2] is None
 
