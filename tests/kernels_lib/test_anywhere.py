@@ -118,6 +118,22 @@ def test_cross_entropy(device, rng, shape, dtype, numbers):
     close(x.values, want[2])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("power", [10, 11, 12])
+def test_lengths_near_a_power_of_two(device, rng, power, dtype):
+    """What is before a row makes its tile as long as can be, or one too long."""
+    for cols in range(2**power - 9, 2**power + 2):
+        values, x = padded(device, rng, (2, cols, cols, 0), dtype)
+        labels = rng.integers(0, cols, 2)
+        want = cross_entropies(values, labels)
+        _, grad = padded(device, rng, (2, cols, cols, 0), dtype)
+        loss, _ = cross_entropy(x.array, device.array(labels), grad=grad.array)
+        close(device.numpy(loss), want[0])
+        close(grad.values, want[2])
+        softmax(x.array, grad.array)
+        close(grad.values, softmaxes(values))
+
+
 @pytest.mark.parametrize("shape", ROWS)
 def test_sample(device, rng, shape):
     values, x = padded(device, rng, shape, "float32")

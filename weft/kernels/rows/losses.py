@@ -83,14 +83,17 @@ def cross_entropy(
     # Rows with gradients that no cluster holds are read twice, from where they begin.
     vec, align = access_of(config, source, target, part=None if target is None else USUAL_PART)
     # What is only read is streamed by small blocks, many on a multiprocessor.
+    # A row with what is before it.
+    cols = source.cols + max(align - 1, 0)
     if config is None and target is not None:
-        config = chosen_gradients(source.cols + align, target_of(source.device).has_cluster)
+        config = chosen_gradients(cols, target_of(source.device).has_cluster)
     config = config or RowConfig()
     numbers = 4 if smooth else 2
     plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=_most(config, target), align=align)
-    fits = plan.part * plan.blocks >= source.cols + align
-    if not fits and align and target is not None:
-        vec, align = width_of(source.cols, source, target), 0
+    if plan.part * plan.blocks < cols and align and target is not None:
+        vec, align, cols = width_of(source.cols, source, target), 0, source.cols
+        plan = plan_of(config, source.rows, cols, vec, numbers=numbers, most=_most(config, target))
+    fits = plan.part * plan.blocks >= cols
     if not fits:
         config = replace(config, num_ctas=1)
         plan = plan_of(config, source.rows, source.cols, vec, most=_most(config, target), align=align)

@@ -210,6 +210,9 @@ def _by_ends(mask: Form, groups: Groups, cuts: Cuts) -> bool:
     counting = mask.rhs if lhs else mask.lhs
     if not (lhs or rhs) or mask.predicate not in _DECIDES or not _in_order(counting.const, _tables(counting), groups):
         return False
+    # Unsigned numbers may wrap within a group, as in `(i - 2).to(gl.uint64) < n`.
+    if not dtype_of(counting.base).is_int_signed():
+        return False
     return cuts == "anywhere" or _ends(mask, groups)
 
 
@@ -238,12 +241,9 @@ def cut_runs(mask: Form, count: int) -> Groups:
 
 @cache
 def _in_order(const: Table, strides: Groups, groups: Groups) -> bool:
-    """Whether in each group the constants are consecutive, or those of runs in it that one comparison serves, and the stride
-    tables are equal."""
-    steps = {const[group[1]] - const[group[0]] for group in groups}
-    served = 1 if steps == {1} else sum(const[r] == const[groups[0][0]] for r in groups[0])
+    """Whether in each group the constants are consecutive, and the stride tables are equal."""
     return _all_equal(strides, groups) and all(
-        const[r] == const[group[0]] + i // served * served for group in groups for i, r in enumerate(group)
+        const[r] == const[group[0]] + i for group in groups for i, r in enumerate(group)
     )
 
 

@@ -21,8 +21,8 @@ LEAST_BYTES = 4
 
 
 def global_to_shared(lo: Lowering, op: Op) -> None:
-    """Copies of the widest vectors that are contiguous in both memories and uniformly masked. An element that several threads
-    hold is copied once."""
+    """Copies of the widest vectors that are contiguous in both memories, also of those that the mask cuts. An element that
+    several threads hold is copied once."""
     handle, ptr, mask = op.operands
     assert handle is not None and ptr is not None
     require(lo, op, lo.target.has_cp_async, "cp.async", "sm_80")
