@@ -26,6 +26,7 @@ from weft.kernels.rows.plan import (
     long_rows,
     plan_of,
     power_of_two,
+    reached,
 )
 from weft.layout import WARP_SIZE
 from weft.runtime.dtypes import ITEMSIZE
@@ -97,7 +98,7 @@ def _forward(op: str, x: Any, out: Any, config: SoftmaxConfig | RowConfig | None
     if not (source.rows and source.cols):
         return out
     vec, align = access_of(config, source, target, part=LONGEST_PART)
-    chosen = config or chosen_softmax(source.cols + align, source.dtype)
+    chosen = config or chosen_softmax(reached(source.cols, align), source.dtype)
     given = chosen if isinstance(chosen, RowConfig) else RowConfig(chosen.num_ctas, chosen.num_warps)
     # Programs of one block have a row or a few and end, which balances multiprocessors of different rates. Where one or two fit
     # on a multiprocessor they stay, and one row is copied while another is computed.
@@ -125,7 +126,7 @@ def _backward(op: str, grad: Any, y: Any, out: Any, config: RowConfig | None, st
     if not (source.rows and source.cols):
         return out
     vec, align = access_of(config, source, upper, target)
-    config = config or chosen_rows(source.cols + align)
+    config = config or chosen_rows(reached(source.cols, align))
     check_columns(op, source, config)
     ahead = config.copies(True, vec * min(upper.itemsize, source.itemsize))
     plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, align=align)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from weft.cuda.emitter import Emitter, emits, spells
 from weft.cuda.text import accesses as access
@@ -92,19 +93,29 @@ def read_registers(
     e: Emitter, a: AccessFunction, into: Variable, registers: tuple[IndexTable, ...], texts: Texts
 ) -> None:
     """The accesses of a load; registers that are not consecutive are loaded through a small array."""
+    read_vectors(e, into, registers, lambda part, index: access.load(e, a, part, *texts(index)), keeps=a.masked == "or")
+
+
+def read_vectors(
+    e: Emitter,
+    into: Variable,
+    registers: tuple[IndexTable, ...],
+    statement: Callable[[str, Index], str],
+    *,
+    keeps: bool,
+) -> None:
+    """A statement for each access, given its registers, which it may leave as they are (`keeps`); those that are not
+    consecutive are read through a small array."""
     first = consecutive(registers)
     if first is not None and into.count is not None:
-        e.unrolled(
-            len(registers),
-            [(e.out.loc, lambda index: access.load(e, a, plus(into.name, e.entry(first, index)), *texts(index)))],
-        )
+        e.unrolled(len(first), [(e.out.loc, lambda index: statement(plus(into.name, e.entry(first, index)), index))])
         return
     with e.registers(len(registers)) as index:
         places = [into.at(e.entry(table, index)) for table in zip(*registers, strict=True)]
-        initial = f" = {{{', '.join(places)}}}" if a.masked == "or" else ""
+        initial = f" = {{{', '.join(places)}}}" if keeps else ""
         part = e.names.fresh("part")
-        e.out.statement(f"{into.type} {part}[{a.vec}]{initial};")
-        e.out.statement(access.load(e, a, part, *texts(index)))
+        e.out.statement(f"{into.type} {part}[{len(places)}]{initial};")
+        e.out.statement(statement(part, index))
         for j, place in enumerate(places):
             e.out.statement(f"{place} = {part}[{j}];")
 
@@ -186,50 +197,36 @@ def _store(e: Emitter, op: Op) -> None:
     )
 
 
-def _cut_calls(
-    e: Emitter, op: Op, strides: Sequence[Value | None], make: Callable[[str, str], str]
+def _parts(
+    e: Emitter, op: Op, way: Literal["load", "store"], strides: Sequence[Value | None]
 ) -> Callable[[str, Index], str]:
-    """The call for one access of some elements: `make(address, "mask, begin, end")` of what its registers are."""
+    """The statement for some elements of an access, given its registers."""
+    name = access.part(e, _access(op, "", _modifiers(e, op), ""), way)
     mask, begin, end = (op.operand(name) for name in ("mask", "begin", "end"))
     assert mask is not None
 
-    def text(registers: str, index: Index) -> str:
+    def statement(registers: str, index: Index) -> str:
         low = "0" if begin is None else e.at(begin, index)
         high = str(op.attrs["vec"]) if end is None else e.at(end, index)
-        return make(_address(e, op, strides, index), f"{registers}, {e.at(mask, index)}, {low}, {high}")
+        return f"{name}({_address(e, op, strides, index)}, {registers}, {e.at(mask, index)}, {low}, {high});"
 
-    return text
+    return statement
 
 
 @emits(memory.load_part)
 def _load_part(e: Emitter, op: Op) -> None:
     _, x, _, _, _, *strides = op.operands
     assert x is not None
-    name = access.part(e, _access(op, "", _modifiers(e, op), ""), "load")
     into = e.variable(op.result)
     e.copy(op.result, e.refs[x])
-    call = _cut_calls(e, op, strides, lambda address, rest: f"{name}({address}, {rest});")
-    first = consecutive(op.attrs["registers"])
-    if first is not None and into.count is not None:
-        e.unrolled(len(first), [(op.loc, lambda index: call(plus(into.name, e.entry(first, index)), index))])
-        return
-    with e.registers(len(op.attrs["registers"])) as index:
-        places = [into.at(e.entry(table, index)) for table in zip(*op.attrs["registers"], strict=True)]
-        part = e.names.fresh("part")
-        e.out.statement(f"{into.type} {part}[{len(places)}] = {{{', '.join(places)}}};")
-        e.out.statement(call(part, index))
-        for j, place in enumerate(places):
-            e.out.statement(f"{place} = {part}[{j}];")
+    read_vectors(e, into, op.attrs["registers"], _parts(e, op, "load", strides), keeps=True)
 
 
 @emits(memory.store_part)
 def _store_part(e: Emitter, op: Op) -> None:
     _, value, _, _, _, *strides = op.operands
     assert value is not None
-    name = access.part(e, _access(op, "", _modifiers(e, op), ""), "store")
-    write_vectors(
-        e, value, op.attrs["registers"], _cut_calls(e, op, strides, lambda at, rest: f"{name}({at}, {rest});")
-    )
+    write_vectors(e, value, op.attrs["registers"], _parts(e, op, "store", strides))
 
 
 @emits(memory.atomic_regs)

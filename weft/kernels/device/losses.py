@@ -137,8 +137,7 @@ def streamed(rows, base, TAIL: gl.constexpr, SMOOTH: gl.constexpr):
         total = gl.exp2((x - peak) * LOG2E)
         if SMOOTH:
             level = finite(x)
-        nbytes: gl.constexpr = plan.vec * base.dtype.element_ty.primitive_bitwidth // 8
-        base, cols = gl.multiple_of(base + head, nbytes), cols - head
+        base, cols = rows.aligned(base + head), cols - head
     whole = cols // plan.part * plan.part
     for first in range(0, whole, plan.part):
         x = chunk(rows, base, first, cols, False, 0.0).to(gl.float32)
@@ -191,10 +190,7 @@ def cross_entropy_rows(
             top, total = combined(rows, peaks, totals)
             turn = turn + 1
         else:
-            if plan.align:
-                base = logits + row.to(gl.int64) * stride
-            else:
-                base = logits + row.to(gl.int64) * gl.multiple_of(stride, plan.vec)
+            base = logits + row.to(gl.int64) * gl.multiple_of(stride, 1 if plan.align else plan.vec)
             top, total, level = streamed(here, base, TAIL, SMOOTH)
         lse = top + gl.log2(total) * LN2
         rows.store_numbers(losses, row, loss_of(rows, found, logit, level, lse, smoothing, z, SMOOTH))

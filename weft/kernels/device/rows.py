@@ -134,13 +134,17 @@ class Rows:
     def place(self, base, row, stride):
         """Addresses of the elements of rows that begin at `row`."""
         if self.plan.align:
-            nbytes: gl.constexpr = self.plan.vec * base.dtype.element_ty.primitive_bitwidth // 8
-            return gl.multiple_of(base + (row.to(gl.int64) * stride - self.skew), nbytes) + self.place_in
+            return self.aligned(base + (row.to(gl.int64) * stride - self.skew)) + self.place_in
         stride = gl.multiple_of(stride, self.plan.vec)
         start = base + row.to(gl.int64) * stride
         if self.plan.blocks == 1 and self.plan.lines > 1:
             return start + (self.line.to(gl.int64) * stride + self.column)
         return start + self.column
+
+    @jit
+    def aligned(self, address):
+        """An address that is known to be a multiple of an access."""
+        return gl.multiple_of(address, self.plan.vec * address.dtype.element_ty.primitive_bitwidth // 8)
 
     @jit
     def inside(self, row):

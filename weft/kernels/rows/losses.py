@@ -35,6 +35,7 @@ from weft.kernels.rows.plan import (
     long_rows,
     plan_of,
     power_of_two,
+    reached,
 )
 from weft.layout import WARP_SIZE
 from weft.plain import as_number, whole
@@ -83,8 +84,7 @@ def cross_entropy(
     # Rows with gradients that no cluster holds are read twice, from where they begin.
     vec, align = access_of(config, source, target, part=None if target is None else USUAL_PART)
     # What is only read is streamed by small blocks, many on a multiprocessor.
-    # A row with what is before it.
-    cols = source.cols + max(align - 1, 0)
+    cols = reached(source.cols, align)
     if config is None and target is not None:
         config = chosen_gradients(cols, target_of(source.device).has_cluster)
     config = config or RowConfig()
@@ -153,7 +153,7 @@ def cross_entropy_backward(
             z,
             ignored,
         )
-        grid = groups_of(plan, source.rows), -(-(source.cols + align) // plan.part)
+        grid = groups_of(plan, source.rows), -(-reached(source.cols, align) // plan.part)
         options: dict[str, Any] = {**plan.options, "maxnreg": FORWARD_REGISTERS}
         launched(cross_entropy_backward_rows, grid, (*given, scaled, plan), options, stream)
     return out

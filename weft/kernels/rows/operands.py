@@ -10,7 +10,7 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.machines import place_of
 from weft.kernels.rows.calls import empty_like
-from weft.kernels.rows.plan import ACCESS_BYTES, CLUSTERS, USUAL_PART, RowConfig, power_of_two
+from weft.kernels.rows.plan import ACCESS_BYTES, CLUSTERS, USUAL_PART, RowConfig, power_of_two, reached
 from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
 
@@ -176,8 +176,9 @@ def access_of(config: Any, first: Lines, *others: Lines | None, part: int | None
     at = {each.pointer // each.itemsize % most for each in lines}
     step = {each.pitch % most for each in lines if each.rows > 1}
     whole = all(each.pointer % each.itemsize == 0 for each in lines)
-    held = part is None or first.cols + most <= part * (config.num_ctas if config else CLUSTERS[-1])
-    if part is not None and first.cols > FULL and power_of_two(first.cols + most) > power_of_two(first.cols):
+    cols = reached(first.cols, most)
+    held = part is None or cols <= part * (config.num_ctas if config else CLUSTERS[-1])
+    if part is not None and first.cols > FULL and power_of_two(cols) > power_of_two(first.cols):
         held = False
     if vec == most or first.cols < LEAST_ANYWHERE or not held or len(at) > 1 or len(step) > 1 or not whole:
         return vec, 0

@@ -164,7 +164,7 @@ def plan_of(
     """The plan for `rows` rows of `cols` columns, `vec` elements an access; at most `most` elements of a block are held. With
     `align` rows begin anywhere, and a program has one at a time."""
     blocks, warps = config.num_ctas, config.num_warps
-    part = max(power_of_two(-(-(cols + max(align - 1, 0)) // blocks)), vec)
+    part = max(power_of_two(-(-reached(cols, align) // blocks)), vec)
     if align:
         warps = min(max(part // (WARP_SIZE * config.each), 1), warps)
     part = min(part, max(vec * WARP_SIZE * warps, power_of_two(most)))
@@ -182,6 +182,11 @@ def plan_of(
     even = blocks > 1 or rows % lines == 0
     whole = part * blocks == cols and not align
     return RowPlan(blocks, warps, lines, part, vec, whole, even, ahead, numbers, down, align=align)
+
+
+def reached(cols: int, align: int) -> int:
+    """Columns of a tile for rows of `cols`, with what may be before a row that begins anywhere."""
+    return cols + align - 1 if align else cols
 
 
 def power_of_two(number: int) -> int:

@@ -9,7 +9,7 @@ from weft.kernels.device.sampling import sample_rows
 from weft.kernels.memory import empty_like
 from weft.kernels.rows.launch import groups_of
 from weft.kernels.rows.operands import Lines, access_of, check_columns, lines_of, parameter, pitches, vector_of
-from weft.kernels.rows.plan import BACKWARD_REGISTERS, RowConfig, chosen_rows, plan_of
+from weft.kernels.rows.plan import BACKWARD_REGISTERS, RowConfig, chosen_rows, plan_of, reached
 from weft.plain import as_number, whole
 
 
@@ -44,7 +44,7 @@ def sample(
     if not source.cols:
         raise parameter(op, "logits", list(source.shape), "at least one token")
     vec, align = access_of(config, source)
-    config = config or chosen_rows(source.cols + align)
+    config = config or chosen_rows(reached(source.cols, align))
     check_columns(op, source, config)
     plan = plan_of(config, source.rows, source.cols, vec, numbers=2, align=align)
     plan = replace(plan, ahead=False)

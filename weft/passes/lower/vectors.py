@@ -63,7 +63,7 @@ def vectorize(
     """The widest grouping of `registers`, of at most `limit`, for an access of `itemsize` bytes per element. `cuts`: which
     groups the mask may cut, if their first and last registers decide it."""
     found = _widest(lo, tiles, address, mask, registers, itemsize, limit)
-    if cuts and mask is not None:
+    if cuts and mask is not None and found.vec * itemsize < lo.target.max_access_bits // 8:
         wider = _widest(lo, Tiles(tiles.ptr, None), address, None, registers, itemsize, limit)
         if wider.vec > found.vec and _by_ends(mask, wider.groups, cuts):
             found = Vectors(wider.vec, wider.groups, cut=True)
@@ -223,9 +223,8 @@ def _ends(mask: Compare, groups: Groups) -> bool:
 
 _DECIDES = {"lt": -1, "le": -1, "gt": 0, "ge": 0}
 """The place in a group of the register that decides for all of it, where the left side counts up."""
-
-
 LEAST_RUN = 4
+"""Registers of a run for which it pays to ask first whether the mask has it whole."""
 
 
 def cut_runs(mask: Form, count: int) -> Groups:
@@ -245,6 +244,16 @@ def _in_order(const: Table, strides: Groups, groups: Groups) -> bool:
     return _all_equal(strides, groups) and all(
         const[r] == const[group[0]] + i for group in groups for i, r in enumerate(group)
     )
+
+
+def whole_and_some(lo: Lowering, mask: Form, groups: Groups) -> tuple[Value, Value]:
+    """Two predicates of each group: whether the mask has all its registers, and whether it may have some."""
+    return lo.array(at_ends(mask, groups, whole=True)), lo.array(at_ends(mask, groups, whole=False))
+
+
+def bounds(lo: Lowering, mask: Form, groups: Groups) -> tuple[Value | None, Value | None]:
+    """`bound`: where the mask begins and where it ends in each group that it cuts."""
+    return bound(lo, mask, groups, end=False), bound(lo, mask, groups, end=True)
 
 
 def bound(lo: Lowering, mask: Form, groups: Groups, *, end: bool) -> Value | None:

@@ -22,7 +22,7 @@ from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers.arithmetic import bits_dtype
 from weft.sim.rule import rule
 from weft.sim.rules.mbarrier import barrier_at
-from weft.sim.rules.regs import per_thread, table_of
+from weft.sim.rules.regs import between, per_thread, table_of
 from weft.sim.rules.shared import bases, element_of, shared_type
 
 MASKED_OFF = "the copy that writes it is masked off, with `zeros=False`"
@@ -71,7 +71,7 @@ def _copy(
 def _each(task: Task, address: Data, mask: Data | None, sizes: Data, vec: int, itemsize: int) -> tuple[Data, Data, int]:
     """The addresses and the mask of the elements of copies that read `sizes` of theirs each."""
     own = np.asarray(per_thread(task, address, np.shape(address.array)[-1]).array)[..., None] + arange(vec) * itemsize
-    on = arange(vec) < np.asarray(sizes.array)[..., None]
+    on = between(vec, None, sizes)
     if mask is not None:
         on = on & np.asarray(mask.array)[..., None]
     return Data(own), Data(np.broadcast_to(on, own.shape)), 1

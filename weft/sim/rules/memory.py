@@ -17,7 +17,7 @@ from weft.sim.memory.global_access import Request
 from weft.sim.memory.heap import HeapAccess
 from weft.sim.rule import rule
 from weft.sim.rules.control import Overtaken
-from weft.sim.rules.regs import per_thread, table_of
+from weft.sim.rules.regs import between, per_thread, table_of
 
 
 @rule(memory.addptr)
@@ -119,15 +119,10 @@ def _part(
     """The elements of each access from number `begin` to before `end`, as accesses of their own: (threads, n * vec)."""
     vec, n, size = op.attrs["vec"], len(op.attrs["registers"]), access.pointee(op).itemsize
     constants, *factors = table_of(op, "offsets")
-    number = arange(vec)
-    on = np.asarray(mask.array)[..., None] & np.ones(vec, bool)
-    if begin is not None:
-        on = on & (np.asarray(begin.array)[..., None] <= number)
-    if end is not None:
-        on = on & (number < np.asarray(end.array)[..., None])
+    on = np.asarray(mask.array)[..., None] & between(vec, begin, end)
     starts = per_thread(task, access.moved_by(ptr, access.offset_of(constants, strides, factors), size), n)
     every = moved(starts, lambda array: np.repeat(array, vec, 1))
-    address = access.moved_by(every, Data(np.tile(number, n)), size)
+    address = access.moved_by(every, Data(np.tile(arange(vec), n)), size)
     return Request(task, op, address, Data(np.broadcast_to(on, (task.threads, n, vec)).reshape(task.threads, n * vec)))
 
 

@@ -54,17 +54,23 @@ def _narrow(task: Task, op: Op, x: Data) -> Data:
     return Data(numbers.cast(x.array, dtype_of(op.uses[0]), op.attrs["dtype"]), x.undefined)
 
 
-@rule(regs.within)
-def _within(
-    task: Task, op: Op, x: Data, other: Data, whole: Data, some: Data, begin: Data | None, end: Data | None
-) -> Data:
-    vec = int(op.attrs["vec"])
+def between(vec: int, begin: Data | None, end: Data | None) -> Array:
+    """Which of elements 0 to `vec` - 1 are from number `begin` to before `end`, along a further last axis."""
     number, kept = arange(vec), np.ones(vec, bool)
     if begin is not None:
         kept = kept & (np.asarray(begin.array)[..., None] <= number)
     if end is not None:
         kept = kept & (number < np.asarray(end.array)[..., None])
-    on = np.asarray(whole.array)[..., None] | (np.asarray(some.array)[..., None] & kept)
+    return kept
+
+
+@rule(regs.within)
+def _within(
+    task: Task, op: Op, x: Data, other: Data, whole: Data, some: Data, begin: Data | None, end: Data | None
+) -> Data:
+    vec = int(op.attrs["vec"])
+    part = np.asarray(some.array)[..., None] & between(vec, begin, end)
+    on = np.asarray(whole.array)[..., None] | part
     on = np.broadcast_to(on, (task.threads, _count(op) // vec, vec)).reshape(task.threads, -1)
     return chosen(on, x, per_thread(task, other, _count(op)))
 

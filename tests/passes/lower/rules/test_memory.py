@@ -50,17 +50,21 @@ def test_masked_loads_and_stores(data, case, element):
     k.check()
 
 
-def check_cut(mask_of):
-    """Loads, stores and selections under a mask of 4,096 numbers, from `mask_of(k, numbers)`."""
-    k = tile_kernel()
-    at = k.emit(tile.arange, start=0, end=4096, layout=BlockedLayout([8], [32], [4], [0]))
-    mask = mask_of(k, at)
-    ptr = k.pointer_in(any_bits(k.rng, float16, 4096), float16)
-    other = k.splat(k.number_in(0.5, float16), at)
+def check_masked(k, at, mask, element):
+    """Loads, stores and selections of the elements of an array, in the order of their places."""
+    ptr = k.pointer_in(any_bits(k.rng, element, prod(at.type.shape)), element)
+    other = k.splat(k.number_in(3 if element.is_int() else 0.5, element), at)
     k.output_of_all(k.load(ptr, at, mask, other))
     k.output(k.load(ptr, at, mask), mask)
     k.output(k.emit(arith.select, mask, k.load(ptr, at), other))
     k.check()
+
+
+def check_cut(mask_of):
+    """The same under a mask of 4,096 numbers, from `mask_of(k, numbers)`."""
+    k = tile_kernel()
+    at = k.emit(tile.arange, start=0, end=4096, layout=BlockedLayout([8], [32], [4], [0]))
+    check_masked(k, at, mask_of(k, at), float16)
 
 
 @pytest.mark.parametrize("limit", [0, 3, 4, 6, 4094])
@@ -89,10 +93,7 @@ def test_a_mask_of_registers_out_of_order():
     k = tile_kernel()
     at = k.emit(tile.arange, start=0, end=1024, layout=layout)
     mask = k.cmp("lt", at, k.splat(k.number_in(12, int32, 4), at))
-    ptr = k.pointer_in(any_bits(k.rng, float16, 1024), float16)
-    k.output_of_all(k.load(ptr, at, mask, k.splat(k.number_in(0.5, float16), at)))
-    k.output(k.load(ptr, at, mask), mask)
-    k.check()
+    check_masked(k, at, mask, float16)
 
 
 COMPARED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -112,12 +113,7 @@ def test_masks_that_begin_and_end_anywhere(data, element):
         bound = k.splat(k.number_in(limit, int32, 1), at)
         masks.append(k.cmp(COMPARED[kind], bound, at) if data.draw(st.booleans()) else k.cmp(kind, at, bound))
     mask = masks[0] if len(masks) == 1 else k.emit(arith.and_, *masks)
-    ptr = k.pointer_in(any_bits(k.rng, element, 4096), element)
-    other = k.splat(k.number_in(3 if element.is_int() else 0.5, element), at)
-    k.output_of_all(k.load(ptr, at, mask, other))
-    k.output(k.load(ptr, at, mask), mask)
-    k.output(k.emit(arith.select, mask, k.load(ptr, at), other))
-    k.check()
+    check_masked(k, at, mask, element)
 
 
 @LAW
@@ -137,12 +133,7 @@ def test_masks_of_rows_and_columns(data, case, element):
     mask = masks[0] if len(masks) == 1 else k.emit(arith.and_, *masks)
     first = k.mul(lines[0], k.splat(k.number(shape[1]), lines[0]))
     places = k.add(spread(first, 0), spread(lines[1], 1))
-    ptr = k.pointer_in(any_bits(k.rng, element, prod(shape)), element)
-    other = k.splat(k.number_in(3 if element.is_int() else 0.5, element), places)
-    k.output_of_all(k.load(ptr, places, mask, other))
-    k.output(k.load(ptr, places, mask), mask)
-    k.output(k.emit(arith.select, mask, k.load(ptr, places), other))
-    k.check()
+    check_masked(k, places, mask, element)
 
 
 @LAW
@@ -294,7 +285,7 @@ def test_widths_follow_the_pointer(divisible, vec):
 
 
 @pytest.mark.parametrize(("limit", "vec"), [((4000, int32, 16), 4), ((4000, int32, 2), 2), ((4001, int32, 1), 4)])
-def test_a_mask_that_cuts_vectors_leaves_their_width(limit, vec):
+def test_widths_by_what_divides_the_limit_of_a_mask(limit, vec):
     load = copied(8, limit=limit)
     assert load.attrs["vec"] == vec
     assert load.operands[1].type.count == 16 // vec

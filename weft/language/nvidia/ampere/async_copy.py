@@ -37,8 +37,8 @@ def async_copy_global_to_shared(
 ) -> None:  # fmt: skip
     """Start a copy of the elements at a tile of addresses to a buffer of the same shape, with zeros where `mask` is false.
 
-    With `zeros=False` elements where `mask` is false are undefined instead. Copies then keep their width where the mask begins
-    within one of them, as in rows that begin anywhere: what is before is copied, too. Where it ends they always do.
+    A copy in which the mask ends keeps its width. One in which it begins is divided into elements, unless `zeros=False`: then
+    the elements where `mask` is false are undefined, and what is before the first one is copied with it.
 
     Each thread copies the elements whose addresses it holds, 4, 8 or 16 bytes at a time. The copy belongs to the group that
     the next `commit_group` closes, and is complete after a `wait_group`. `cache_modifier`: `.ca .cg`;

@@ -16,7 +16,7 @@ from weft.ops.regs import Table
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, bounded, sum_strides
 from weft.passes.lower.placement import leaders_of_runs, splits, union
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Groups, at_ends, bound, cut_runs
+from weft.passes.lower.vectors import Groups, bounds, cut_runs, whole_and_some
 
 
 def elementwise(lo: Lowering, op: Op) -> None:
@@ -256,11 +256,8 @@ def select(lo: Lowering, op: Op) -> None:
     if not runs or mask is None or not isinstance(x, Array) or not isinstance(other, Splat):
         elementwise(lo, op)
         return
-    whole, some = (lo.array(at_ends(mask, runs, whole=whole)) for whole in (True, False))
-    bounds = bound(lo, mask, runs, end=False), bound(lo, mask, runs, end=True)
-    made: Value = lo.emit(
-        regs.within, x.value, other.value, whole, some, *bounds, vec=len(runs[0]), name=op.result.name
-    )
+    kept = *whole_and_some(lo, mask, runs), *bounds(lo, mask, runs)
+    made: Value = lo.emit(regs.within, x.value, other.value, *kept, vec=len(runs[0]), name=op.result.name)
     lo.define(op, Array(made))
 
 

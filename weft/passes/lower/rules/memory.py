@@ -23,7 +23,7 @@ from weft.passes.lower.forms import Array, Form, Splat, sum_strides
 from weft.passes.lower.placement import leaders, owned
 from weft.passes.lower.rules.arith import affine, elementwise, kept_scalar
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Cuts, Tiles, Vectors, address_operands, at_ends, bound, vectorize
+from weft.passes.lower.vectors import Cuts, Tiles, Vectors, address_operands, bounds, vectorize, whole_and_some
 
 REDUCED_BYTES = 16
 """Of the widest vector that is added to memory (PTX ISA, red)."""
@@ -129,14 +129,14 @@ def _cut(lo: Lowering, vectors: Vectors, mask: Form | None, owner: Value | None)
     if mask is None or not vectors.cut:
         return None
     groups = vectors.groups
-    whole, some = (lo.array(at_ends(mask, groups, whole=whole)) for whole in (True, False))
+    whole, some = whole_and_some(lo, mask, groups)
     cut: Value = lo.emit(arith.xor, whole, some)
     if owner is not None:
         whole, cut = (lo.emit(arith.and_, x, lo.emit(regs.splat, owner, count=len(groups))) for x in (whole, cut))
     any_cut = lo.emit(regs.extract, cut, index=0)
     for i in range(1, len(groups)):
         any_cut = lo.emit(arith.or_, any_cut, lo.emit(regs.extract, cut, index=i))
-    return Cut(whole, cut, any_cut, lambda: (bound(lo, mask, groups, end=False), bound(lo, mask, groups, end=True)))
+    return Cut(whole, cut, any_cut, lambda: bounds(lo, mask, groups))
 
 
 def _hints(op: Op, kind: OpDef) -> dict[str, Any]:
