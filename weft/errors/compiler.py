@@ -136,7 +136,8 @@ ASYNC_COPY_WIDTH = row(
     "an asynchronous copy moves 4, 8 or 16 bytes at a time, but of a thread's elements of {dtype} ({bits} bits each) only "
     "{in_global} are known to be contiguous in global memory under one mask, and {in_shared} are contiguous in shared memory",
     "give each thread {least} neighbours along the dimension that is contiguous in both memories; promise what weft cannot "
-    "prove (gl.multiple_of, gl.max_contiguous, for the mask gl.max_constancy); or load the tile and store it",
+    "prove (gl.multiple_of, gl.max_contiguous, for the mask gl.max_constancy); if the mask begins inside a copy and the "
+    "elements before it are not read, write zeros=False; or load the tile and store it",
 )
 ASYNC_STORE_WIDTH = row(
     "async-store-width",

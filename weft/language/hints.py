@@ -30,7 +30,7 @@ def assume(cond: Any) -> None:
 
 
 @builtin
-def multiple_of(input: tensor, values: int | Sequence[int]) -> tensor:
+def multiple_of(input: tensor | int, values: int | Sequence[int]) -> tensor:
     """Assume that along each axis the first element of every run of consecutive integers is a multiple of the entry.
 
     `values` has one entry per axis; a scalar has one axis. Raises language-hint.
@@ -39,13 +39,13 @@ def multiple_of(input: tensor, values: int | Sequence[int]) -> tensor:
 
 
 @builtin
-def max_contiguous(input: tensor, values: int | Sequence[int]) -> tensor:
+def max_contiguous(input: tensor | int, values: int | Sequence[int]) -> tensor:
     """Assume that along each axis elements form runs of consecutive integers, of the entry's length. Raises language-hint."""
     return _hint("max_contiguous", "contiguous", input, values)
 
 
 @builtin
-def max_constancy(input: tensor, values: int | Sequence[int]) -> tensor:
+def max_constancy(input: tensor | int, values: int | Sequence[int]) -> tensor:
     """Assume that along each axis elements form runs of equal values, of the entry's length. Raises language-hint."""
     return _hint("max_constancy", "constant", input, values)
 

@@ -218,6 +218,13 @@ class _Simplifier:
             given[place] = self.registers.one(mask) or mask
         return self._with_offsets(out, op, tuple(given))
 
+    def parts(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Accesses to vectors that a mask cuts: dropped where it cuts none; constant strides are folded into the offsets."""
+        mask = operands[op.kind.operand_index["mask"]]
+        if mask in self.constants and not self.constants[mask]:
+            return () if op.kind is memory.store_part else (operands[op.kind.operand_index["x"]],)
+        return self._with_offsets(out, op, operands)
+
     def _with_offsets(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         """Fold constant strides into the offsets."""
         fixed = len(op.kind.operands)
@@ -334,4 +341,5 @@ _SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replaceme
     debug.assert_: _Simplifier.claimed,
     **dict.fromkeys(_ARRAYS, _Simplifier.array),
     **dict.fromkeys(_ACCESSES, _Simplifier.accesses),
+    **dict.fromkeys((memory.load_part, memory.store_part), _Simplifier.parts),
 }
