@@ -222,7 +222,11 @@ class _Simplifier:
         """Accesses to vectors that a mask cuts: dropped where it cuts none; constant strides are folded into the offsets."""
         mask = operands[op.kind.operand_index["mask"]]
         if mask in self.constants and not self.constants[mask]:
-            return () if op.kind is memory.store_part else (operands[op.kind.operand_index["x"]],)
+            if op.kind is memory.store_part:
+                return ()
+            before = operands[op.kind.operand_index["x"]]
+            assert before is not None
+            return (before,)
         return self._with_offsets(out, op, operands)
 
     def _with_offsets(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
