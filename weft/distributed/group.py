@@ -42,6 +42,23 @@ class Group(Protocol):
         checked."""
         ...
 
+    def part(self, owner: Any, rank: int) -> Any:
+        """The same place as a symmetric tensor's on a rank, as an array."""
+        ...
+
+    def write_value(self, owner: Any, rank: int, index: int, value: int) -> None:
+        """Set a word of a symmetric tensor of int32 on a rank, in the order of the stream. All has been checked."""
+        ...
+
+    def aside(self, stream: Any) -> AbstractContextManager[None]:
+        """A block whose copies and writes go to a stream of their own, behind what `stream` (None: the current one) was given
+        before. `stream` does not follow them before `rejoin`."""
+        ...
+
+    def rejoin(self, stream: Any) -> None:
+        """What `stream` is given from now on follows what was given in blocks `aside`."""
+        ...
+
     def multicast(self, owner: Any, skip: int) -> Any:
         """The multicast address of the same place; 0 if there is none."""
         ...

@@ -8,8 +8,10 @@ own: one per group and device, zeroed once, before the first kernel. What PyTorc
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -18,6 +20,7 @@ from weft.distributed.agreement import SECONDS, agree
 from weft.errors import distributed as errors
 from weft.errors import fail
 from weft.locks import Lock
+from weft.runtime.streams import raw
 from weft.views.symmetric import pad_words
 
 _pads: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
@@ -60,15 +63,74 @@ class TorchGroup:
 
     def copy(self, owner: Any, rank: int, source: Any) -> None:
         """Copy a tensor to the same place on a rank, on PyTorch's current stream; between GPUs a copy engine does it."""
+        self.part(owner, rank).copy_(source)
+
+    def part(self, owner: Any, rank: int) -> Any:
+        """The same place on a rank, as a tensor."""
         handle = _handle(owner, self.name)
         skip = (owner.data_ptr() - int(handle.buffer_ptrs[handle.rank])) // owner.element_size()
-        handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip).copy_(source)
+        return handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip)
+
+    def write_value(self, owner: Any, rank: int, index: int, value: int) -> None:
+        """Set a word on a rank, on PyTorch's current stream."""
+        write_word(self.peers(owner, 4 * index)[rank], value)
+
+    def aside(self, stream: Any) -> AbstractContextManager[None]:
+        """A block on another stream."""
+        return aside(stream)
+
+    def rejoin(self, stream: Any) -> None:
+        """Follow that stream."""
+        rejoin(stream)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """The multicast address of the same place; 0 if there is none."""
         handle = _handle(owner, self.name)
         first = int(getattr(handle, "multicast_ptr", 0) or 0)
         return first and first + owner.data_ptr() + skip - int(handle.buffer_ptrs[handle.rank])
+
+
+def write_word(address: int, value: int) -> None:
+    """Write a word on PyTorch's current stream."""
+    from weft.runtime import driver
+
+    stream = _module("torch").cuda.current_stream().cuda_stream
+    driver.call("cuStreamWriteValue32", stream, address, value & 0xFFFFFFFF, 0)
+
+
+@contextmanager
+def aside(stream: Any) -> Iterator[None]:
+    """A block of PyTorch whose stream follows `stream`."""
+    cuda = _module("torch").cuda
+    other = _other_stream()
+    other.wait_stream(_stream(stream))
+    with cuda.stream(other):
+        yield
+
+
+def rejoin(stream: Any) -> None:
+    """Let `stream` follow such blocks."""
+    _stream(stream).wait_stream(_other_stream())
+
+
+_others = threading.local()
+"""Of each thread, by device: the stream of its blocks aside."""
+
+
+def _other_stream() -> Any:
+    cuda = _module("torch").cuda
+    found = _others.__dict__.setdefault("streams", {})
+    device = cuda.current_device()
+    if device not in found:
+        found[device] = cuda.Stream(device)
+    return found[device]
+
+
+def _stream(stream: Any) -> Any:
+    cuda = _module("torch").cuda
+    if stream is None:
+        return cuda.current_stream()
+    return stream if isinstance(stream, cuda.Stream) else cuda.ExternalStream(raw(stream))
 
 
 def group_of(owner: Any, group: Any) -> TorchGroup:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar
 
+from weft.distributed import of_torch
 from weft.distributed.agreement import SECONDS
 from weft.distributed.current import Member, current
 from weft.errors import distributed as errors
@@ -113,10 +114,26 @@ class OnOneGpu(Member[_World]):
 
     def copy(self, owner: Any, rank: int, source: Any) -> None:
         """Copy a tensor to the same place on a rank."""
+        self.part(owner, rank).copy_(source)
+
+    def part(self, owner: Any, rank: int) -> Any:
+        """The same place on a rank, as a tensor."""
         each = self.world.around(owner, self.rank)
         assert each is not None
         first = (owner.data_ptr() - each[self.rank].data_ptr()) // owner.element_size()
-        each[rank].view(-1)[first : first + owner.numel()].view(owner.shape).copy_(source)
+        return each[rank].view(-1)[first : first + owner.numel()].view(owner.shape)
+
+    def write_value(self, owner: Any, rank: int, index: int, value: int) -> None:
+        """Set a word on a rank."""
+        of_torch.write_word(self.peers(owner, 4 * index)[rank], value)
+
+    def aside(self, stream: Any) -> AbstractContextManager[None]:
+        """A block on another stream of this rank."""
+        return of_torch.aside(stream)
+
+    def rejoin(self, stream: Any) -> None:
+        """Follow that stream."""
+        of_torch.rejoin(stream)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """One GPU has no multicast addresses."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -59,6 +60,27 @@ class Simulated(Member["_World"]):
         read = None if origin is None else (origin[self.rank], _elements(source, origin[self.rank]))
         member = cast("Any", simulation.member())
         member.copy(arrays[rank], _elements(owner, arrays[self.rank]), np.ravel(source), read)
+
+    def part(self, owner: Any, rank: int) -> Any:
+        """The same place on a rank."""
+        arrays = self.world.around(owner, self.rank)
+        assert arrays is not None
+        at = _elements(owner, arrays[self.rank])
+        return arrays[rank].reshape(-1)[at[0] : at[0] + at.size].reshape(owner.shape) if at.size else owner
+
+    def write_value(self, owner: Any, rank: int, index: int, value: int) -> None:
+        """Set a word on a rank."""
+        arrays = self.world.around(owner, self.rank)
+        assert arrays is not None
+        at = _elements(owner, arrays[self.rank])[index : index + 1]
+        cast("Any", simulation.member()).write_value(arrays[rank], at, value)
+
+    def aside(self, stream: Any) -> AbstractContextManager[None]:
+        """A rank has one stream."""
+        return nullcontext()
+
+    def rejoin(self, stream: Any) -> None:
+        """A rank has one stream."""
 
     def multicast(self, owner: Any, skip: int) -> HostBuffer | int:
         """The multicast address of the same place, which is memory that nothing may access; 0 if the world has none."""
@@ -166,13 +188,13 @@ def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0, *, multicast
     from weft.sim.machine.turns import Stopped
     from weft.sim.machine.world import World
 
-    world = World(count, start)
+    way = simulation.current()
+    way = replace(way, seed=way.seed or start)
+    world = World(count, start, way.hazards)
     pads = _arrays(count, (pad_words(count),), np.dtype(np.int32))
     world.share(pads, watched=False)
     group = _World(count, world, [], pads, multicast)
     results: list[Any] = [None] * count
-    way = simulation.current()
-    way = replace(way, seed=way.seed or start)
 
     def run(rank: int) -> None:
         member = world.ranks[rank]

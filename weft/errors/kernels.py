@@ -373,6 +373,12 @@ RANKS_FLAGS = row(
     "{what} with {programs} programs signals on {flags} flags, and the signal pad has {most}",
     "use fewer programs, alike on all ranks",
 )
+RANKS_CONFIG = row(
+    "kernels-ranks-config",
+    LaunchError,
+    "all_gather_matmul got {got}, whose loads cannot wait for rows of other ranks",
+    'use a "cooperative" or "ping_pong" variant with splits=1, shares=1, cluster=1, and without swap and pack',
+)
 RANKS_EXPERTS = row(
     "kernels-ranks-experts",
     LaunchError,

@@ -22,6 +22,7 @@ from weft.language.marks import builtin, constexpr
 from weft.language.places import loaded, one_register
 from weft.language.promote import convert, place
 from weft.language.runtime_value import describe, name_of
+from weft.language.scalars import is_integer_scalar
 from weft.language.storages import GlobalStorage
 from weft.language.tensor import apply, tensor
 from weft.ops import memory
@@ -145,9 +146,7 @@ def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOU
     ranks-rank-type, ranks-flag, ranks-timeout, ranks-count.
     """
     _check("wait_signal", x)
-    if isinstance(timeout_ns, bool) or not isinstance(cast("object", timeout_ns), int) or not 0 < timeout_ns < 1 << 63:
-        got = describe(timeout_ns) if isinstance(timeout_ns, tensor) else repr(timeout_ns)
-        raise fail(errors.TIMEOUT, got=got)
+    _check_timeout("wait_signal", timeout_ns)
     if isinstance(count, bool) or not isinstance(cast("object", count), int) or count < 1:
         raise fail(errors.COUNT, got=describe(count) if isinstance(count, tensor) else repr(count))
     source = _rank("gl.wait_signal", rank, x.world_size)
@@ -164,6 +163,52 @@ def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOU
         return
     placed = (fit(address, form), fit(wanted, form), None, *(fit(value, form) for value in details))
     apply(memory.poll, *placed, **attrs)
+
+
+@builtin
+def wait_value(x: symmetric, index: Any, value: Any = 1, timeout_ns: int = TIMEOUT_NS) -> None:
+    """Wait until a word of this rank's memory of the symmetric tensor `x`, of int32, is `value`: what the stream that wrote it
+    (`weft.distributed.write_value`, on any rank) was given before happens before everything that follows (an acquire of scope
+    sys).
+
+    `index` and `value` are integers or integer scalars. Unlike a signal, a word is not counted, and any number of programs may
+    wait for it. Who waits for the same value again sets the word back first, in an earlier launch, and tells the writer so.
+    What a copy engine wrote and TMA reads needs no proxy fence; what threads of another rank wrote does
+    (`fence_async_global`). After `timeout_ns` nanoseconds (a constant; 10 s by default) the GPU stops the kernel, as
+    `gl.wait_signal` does.
+
+    PTX ISA, "Release and Acquire Patterns"; CUDA driver API, "cuStreamWriteValue32". Raises CompilationError:
+    ranks-symmetric-needed, ranks-word-type, ranks-word-number, ranks-timeout.
+    """
+    _check("wait_value", x)
+    _check_timeout("wait_value", timeout_ns)
+    if x.dtype != int32:
+        raise fail(errors.WORD_TYPE, got=x.dtype.name)
+    at, wanted = _word("index", index), _word("value", value)
+    address = arith.add(x.pointer, at)
+    details = (x.rank, place(at, int32, None), place(wanted, int32, None))
+    attrs = {"order": "acquire", "scope": "sys", "patience": timeout_ns}
+    if by_threads():
+        each = (one_register(address), one_register(details[2]), None, None, *map(one_register, details))
+        apply(memory.poll_regs, *each, **attrs)
+        return
+    apply(memory.poll, address, details[2], None, *details, **attrs)
+
+
+def _word(name: str, given: Any) -> Any:
+    """A number of `gl.wait_value`. Raises ranks-word-number."""
+    if isinstance(given, tensor) and is_integer_scalar(given):
+        return convert(given, int32)
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise fail(errors.WORD_NUMBER, name=name, got=name_of(given))
+    return given
+
+
+def _check_timeout(what: str, timeout_ns: Any) -> None:
+    """Raises ranks-timeout."""
+    if isinstance(timeout_ns, bool) or not isinstance(timeout_ns, int) or not 0 < timeout_ns < 1 << 63:
+        got = describe(timeout_ns) if isinstance(timeout_ns, tensor) else repr(timeout_ns)
+        raise fail(errors.TIMEOUT, what=what, got=got)
 
 
 def _send(address: tensor, order: str, scope: str, count: int = 1) -> tensor:

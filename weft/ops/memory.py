@@ -147,13 +147,13 @@ def poll(
     """Read memory at `ptr` with relaxed loads until it equals `expected`, then acquire once; returns whether it did.
 
     With `at_least` the poll ends when memory holds `expected` or a later count, by the sign of the difference. With `patience`
-    it is a wait for a signal: after so many nanoseconds it stops the kernel, with a message that names the `details`: this
-    rank, the rank that it waits for, and the flag.
+    it is a wait for another rank: after so many nanoseconds it stops the kernel, with a message that names the `details`: this
+    rank, and of a signal (`at_least`) its sender and flag, otherwise the word that is awaited and its value.
 
     Every element has one thread that polls; all threads wait for it. `timeout`: a scalar, in nanoseconds, after which an
     element that differs still gives False and acquires nothing; absent: none, and the result is True."""
     _polls(ptr, expected, timeout)
-    require(len(details) == (3 if patience else 0), "a wait for a signal has three details")
+    require(len(details) == (3 if patience else 0), "a wait for another rank has three details")
     same_form(ptr, expected, *details)
     if timeout is not None:
         scalar(timeout)

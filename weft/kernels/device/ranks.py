@@ -26,6 +26,31 @@ def meet(x: gl.symmetric, flag):
 
 
 @jit
+def signal_flags(x: gl.symmetric, rank, first, COUNT: gl.constexpr):
+    """Signal COUNT flags from `first` on: a tile for each bit of COUNT."""
+    for bit in gl.static_range(12):
+        SIZE: gl.constexpr = 1 << bit
+        if COUNT & SIZE:
+            flags = gl.arange(0, SIZE, gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
+            gl.signal(x, rank, first + COUNT // (2 * SIZE) * (2 * SIZE) + flags)
+
+
+@jit
+def meeting(x: gl.symmetric):
+    """A launch of its own: what a rank's stream was given before happens before what any rank's is given afterwards."""
+    meet(x, 0)
+
+
+@jit(do_not_specialize=["chunks"])
+def expect_chunks(words: gl.symmetric, chunks, ROOM: gl.constexpr):
+    """Before rows are gathered (`weft.kernels.device.arrivals`): of all ranks' `chunks` only those of this rank are there. No
+    rank sends any before it has met this one."""
+    at = gl.arange(0, ROOM, gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
+    gl.store(words.local + at, (at // chunks == words.rank).to(gl.int32), at < chunks * words.world_size)
+    meet(words, 0)
+
+
+@jit
 def sum_of_ranks(x: gl.symmetric, at, inside, SUM: gl.constexpr):
     """The sum over all ranks of these elements, in type SUM.
 

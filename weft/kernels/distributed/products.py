@@ -1,136 +1,160 @@
-"""Matmuls whose operands or results are divided among ranks, each one launch per rank, on Hopper. The kernels are in
-`weft.kernels.device.gathered` and `weft.kernels.device.scattered`."""
+"""Matmuls whose operands or results are divided among ranks. All of them are products of `weft.kernels.matmul`, whose
+operands or outputs are in other ranks' memory.
+
+* `all_gather_matmul` is one product of all rows: copy engines bring the rows of the other ranks meanwhile, and the producer
+  waits for each chunk of them (`weft.kernels.device.arrivals`).
+* `matmul_reduce_scatter` has a product for each other rank, whose epilogue stores its tiles there as they are finished, and
+  last the product of the own rows, whose epilogue adds what has come from the others.
+* `matmul_all_reduce` goes on: copy engines send what is finished of the own rows to all ranks, while the next ones are
+  multiplied.
+
+Between products, ranks meet in launches of one program (`weft.kernels.device.ranks.meeting`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, cast
 
 from weft import language as gl
 from weft.distributed import Symmetric
-from weft.kernels.device import gathered, scattered
+from weft.kernel import jit
+from weft.kernels.config import MatmulConfig
+from weft.kernels.device import ranks
+from weft.kernels.device.arrivals import Gathered
 from weft.kernels.distributed.operands import (
     HALVES,
     Flat,
     call_key,
     check_dtype,
-    check_flags,
     check_shape,
     flat,
     launch,
     refuse_shape,
-    repeated,
     symmetric,
 )
+from weft.kernels.distributed.rooms import room_of
 from weft.kernels.memory import empty_like
-from weft.nvidia.hopper import TensorDescriptor
+from weft.kernels.multiply import matmul, product_of
+from weft.kernels.product import Product
+from weft.runtime.dtypes import ITEMSIZE
 
-HALVES_OF_TILE, CONSUMER_WARPS = 2, 4
-"""The consumers of a program, and their warps."""
-STRIP = 8, 256
-"""Rows and columns that are sent at a time: 4 KiB."""
-MOST_CHUNKS = 16
-"""Chunks of a shard: each takes a flag of every program."""
 OF_8 = "a multiple of 8"
 """Rows of 16-bit elements that begin at multiples of 16 bytes, as TMA needs."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatherMatmulConfig:
-    """How `all_gather_matmul` divides its work: the tile, of 128 rows or a multiple, the programs, which all have to fit on the
-    GPU at once, the rows of tiles that are waited for together, the stages of the ring of operands, and the buffers of rows
-    that are sent. Measured on one GPU only."""
-
-    block_m: int = 128
-    block_n: int = 256
-    block_k: int = 64
-    programs: int = 132
-    chunk: int = 4
-    stages: int = 3
-    buffers: int = 4
+CHUNK_BYTES = 8 << 20
+"""About as many bytes are sent before their receiver is told: a copy engine takes 23 us for them between two H200, and 3 us to
+begin another copy."""
+MOST_CHUNKS = 16
+"""Chunks of the rows of a rank."""
+ROWS = 128
+"""Chunks are multiples of so many rows, as tiles are."""
+PART_BYTES = 16 << 20
+MOST_PARTS = 4
+"""An all-reduce sends its rows in so many parts at most, of about so many bytes. More parts are products of fewer tiles: with
+2, 4 and 8 parts of 4096 x 8192 an all-reduce took 965, 939 and 1,151 us on two H200."""
 
 
 def all_gather_matmul(
-    a: Symmetric, b: Any, out: Any = None, *, config: GatherMatmulConfig | None = None, stream: Any = None
-) -> Any:
+    a: Symmetric, b: Any, out: Any = None, *, chunk: int | None = None, config: MatmulConfig | dict[str, Any] | None = None,
+    stream: Any = None,
+) -> Any:  # fmt: skip
     """`A @ B` with the rows of A sharded over the ranks, in one launch that multiplies chunks of rows as they arrive.
 
     `a` is `[world_size, m, K]`, and rank r has written `a[r]`, its rows; afterwards `a` holds all of A on every rank. `b` is
     `[K, N]`, of the same type (float16 or bfloat16). Returns `[world_size * m, N]` in that type, in `out` or a new tensor:
-    every rank computes all rows. `m` is a multiple of the config's `block_m`, K and N are multiples of 8. Sums are in float32.
-    Needs Hopper (`wgmma`). Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype,
-    kernels-ranks-shape, kernels-ranks-flags.
+    every rank computes all rows, its own first. K and N are multiples of 8. Sums are in float32. Copy engines send the rows,
+    `chunk` of them at a time (by default about 8 MiB), and take no multiprocessor from the product. `config` is that of
+    `weft.kernels.matmul`, of a variant with a producer. Needs Hopper (`wgmma`). Raises LaunchError: kernels-ranks-symmetric,
+    kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape, kernels-ranks-config, and those of `matmul`.
     """
-    key = call_key("all_gather_matmul", b, out, config) if out is not None else None
-    if isinstance(cast("object", a), Symmetric) and repeated(a, key, stream):
-        return out
-    plan = config or GatherMatmulConfig()
-    left, right = symmetric("all_gather_matmul", "a", a), flat("all_gather_matmul", "b", b)
-    check_dtype("all_gather_matmul", left.dtype, HALVES)
-    if len(left.shape) != 3 or left.shape[0] != a.world_size or left.shape[1] % plan.block_m or left.shape[2] % 8:
-        wanted = a.world_size, f"a multiple of {plan.block_m}", OF_8
-        refuse_shape("all_gather_matmul", "a", left, left.dtype, wanted)
-    _, m, columns = left.shape
-    _check_right("all_gather_matmul", right, left.dtype, columns)
+    what = "all_gather_matmul"
+    left, right = symmetric(what, "a", a), flat(what, "b", b)
+    check_dtype(what, left.dtype, HALVES)
+    if len(left.shape) != 3 or left.shape[0] != a.world_size or left.shape[2] % 8:
+        refuse_shape(what, "a", left, left.dtype, (a.world_size, "m", OF_8))
+    _, m, depth = left.shape
+    _check_right(what, right, left.dtype, depth)
     shape = (a.world_size * m, right.shape[1])
     if out is None:
         out = empty_like(b, shape, left.dtype)
-    check_shape("all_gather_matmul", "out", flat("all_gather_matmul", "out", out), left.dtype, shape)
-    if not m * columns * shape[1]:
-        return out
-    whole, tiles = a.tensor.reshape(shape[0], columns), m // plan.block_m
-    blocks = (plan.block_m, plan.block_k), (plan.block_k, plan.block_n), (plan.block_m // HALVES_OF_TILE, plan.block_n)
-    descriptors = [_descriptor(x, block, left.dtype) for x, block in zip((whole, b, out), blocks, strict=True)]
-    strip = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=16, rank=2)
-    descriptors.append(TensorDescriptor.from_tensor(whole, list(STRIP), strip))
-    chunk = max(plan.chunk, -(-tiles // MOST_CHUNKS)) * plan.block_m
-    # About as many pieces as programs: all of them send to one rank before they send to the next.
-    piece = STRIP[0]
-    while piece < plan.block_m and piece * plan.programs < m:
-        piece *= 2
-    chunks = -(-m // chunk)
-    check_flags("all_gather_matmul", plan.programs, plan.programs * (chunks + 1))
-    arguments = (a, *descriptors, m, chunks, chunk, piece, plan.programs, plan.stages, plan.buffers)
-    launch(a, key, gathered.gather_matmul, plan.programs, arguments, {"num_warps": CONSUMER_WARPS}, stream)
+    check_shape(what, "out", flat(what, "out", out), left.dtype, shape)
+    whole = a.tensor.reshape(shape[0], depth)
+    if a.world_size == 1 or not m * depth * shape[1]:
+        return matmul(whole, b, out, config=config, stream=stream)
+    product = product_of(whole, b, out, config, _gathers)
+    rows = _chunk_rows(m, depth * ITEMSIZE[left.dtype]) if chunk is None else chunk
+    chunks = -(-m // rows)
+    words = room_of(a, "arrivals", (a.world_size * MOST_CHUNKS,), "int32")
+    _begin(words, chunks, stream)
+    own = a.tensor[a.rank]
+    with a.group.aside(stream):
+        for hop in range(1, a.world_size):
+            # The rank behind this one needs these rows first.
+            receiver = (a.rank - hop) % a.world_size
+            for number in range(chunks):
+                part = own[number * rows : (number + 1) * rows]
+                a.group.copy(part, receiver, part)
+                words.group.write_value(words.tensor, receiver, a.rank * chunks + number, 1)
+    _launch_gathered(a, product, (whole, b, out), (words, m, rows), stream)
+    a.group.rejoin(stream)
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class ReduceMatmulConfig:
-    """How `matmul_reduce_scatter` and `matmul_all_reduce` divide their work: the tile, of 128 rows or a multiple, the programs,
-    which all have to fit on the GPU at once, and the stages of the ring of operands. Measured on one GPU only."""
-
-    block_m: int = 128
-    block_n: int = 256
-    block_k: int = 64
-    programs: int = 132
-    stages: int = 3
+def _gathers(config: MatmulConfig) -> bool:
+    """Whether a configuration can wait for rows of a: its producer loads them by TMA, tile by tile."""
+    specialised = config.variant in ("cooperative", "ping_pong") and config.cluster == config.shares == 1
+    return specialised and config.splits == 1 and not config.swap and not config.pack
 
 
-def work_elements(rows: int, columns: int, ranks: int, config: ReduceMatmulConfig | None = None) -> int:
+def _chunk_rows(m: int, row_bytes: int) -> int:
+    chunks = max(min(m * row_bytes // CHUNK_BYTES, MOST_CHUNKS), 1)
+    return -(-m // (chunks * ROWS)) * ROWS
+
+
+def _begin(words: Symmetric, chunks: int, stream: Any) -> None:
+    """Set the words of all chunks back, but for the own ones, and meet: all ranks have done so, and have read what the launch
+    before gathered."""
+    room = 1 << (words.world_size * MOST_CHUNKS - 1).bit_length()
+    key = "begin", chunks
+    launch(words, key, ranks.expect_chunks, 1, (words, chunks, room), {"num_warps": 1}, stream)
+
+
+def _launch_gathered(
+    a: Symmetric, product: Product, arrays: tuple[Any, Any, Any], gathered: Gathered, stream: Any
+) -> None:
+    """Launch the product of rows that arrive."""
+    arguments = (*product.arguments(*arrays, None), gathered)
+    key = call_key("gathered", product.config, *arrays)
+    launch(a, key, product.kernel, product.grid, arguments, product.options, stream)
+
+
+def work_elements(rows: int, columns: int, ranks: int) -> int:
     """The elements of `work` for `matmul_reduce_scatter` and `matmul_all_reduce` with a product of so many rows, of all ranks
     together, and columns."""
-    plan = config or ReduceMatmulConfig()
-    return ranks * _tiles(-(-rows // ranks), columns, plan) * plan.block_m * plan.block_n
+    return max(ranks - 1, 1) * _share(rows, ranks) * columns
+
+
+def _share(rows: int, ranks: int) -> int:
+    """The rows of a sum that a rank adds up."""
+    each = -(-rows // ranks)
+    return -(-each // ROWS) * ROWS if each > ROWS else each
 
 
 def matmul_reduce_scatter(
-    a: Any, b: Any, work: Symmetric, out: Any = None, *, config: ReduceMatmulConfig | None = None, stream: Any = None
-) -> Any:
-    """The rows of this rank in the sum over all ranks of `A @ B`, in one launch that sends tiles as they are multiplied.
+    a: Any, b: Any, work: Symmetric, out: Any = None, *, config: MatmulConfig | dict[str, Any] | None = None,
+    stream: Any = None,
+) -> Any:  # fmt: skip
+    """The rows of this rank in the sum over all ranks of `A @ B`, whose tiles are sent as they are multiplied.
 
     `a` is `[world_size * m, K]` and `b` `[K, N]`, ordinary tensors of float16 or bfloat16 that differ between ranks: each rank
     has its part of a longer K. Returns rows `[rank * m, rank * m + m)` of the sum, `[m, N]` in that type, in `out` or a new
     tensor. K and N are multiples of 8. `work` is a symmetric line of at least `work_elements(world_size * m, N, world_size)`
     elements of that type, whose contents are lost; one serves calls that follow each other in a stream. Products are added in
-    float32; those of other ranks have been rounded to the type. The same inputs give the same bits. Needs Hopper (`wgmma`).
-    Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape,
-    kernels-ranks-flags.
+    float32; those of other ranks have been rounded to the type. The same inputs give the same bits. `config` is that of
+    `weft.kernels.matmul`. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype,
+    kernels-ranks-shape, and those of `matmul`.
     """
-    what, plan = "matmul_reduce_scatter", config or ReduceMatmulConfig()
-    key = call_key(what, a, b, out, config) if out is not None else None
-    if isinstance(cast("object", work), Symmetric) and repeated(work, key, stream):
-        return out
+    what = "matmul_reduce_scatter"
     left, right, room = _factors(what, a, b, work)
     if left.shape[0] % work.world_size:
         refuse_shape(what, "a", left, left.dtype, (f"a multiple of {work.world_size}", OF_8))
@@ -138,34 +162,90 @@ def matmul_reduce_scatter(
     if out is None:
         out = empty_like(b, (m, columns), left.dtype)
     check_shape(what, "out", flat(what, "out", out), left.dtype, (m, columns))
-    share = _tiles(m, columns, plan)
-    _launch_sums(what, (a, b, out, None), left, room, work, share, m, plan, key, stream)
+    if work.world_size == 1 or not m * columns:
+        return matmul(a, b, out, config=config, stream=stream)
+    parts = [a[rank * m : rank * m + m] for rank in range(work.world_size)]
+    slots = _send(what, parts, b, work, room, config, stream)
+    _add(parts[work.rank], b, out, slots, config, stream)
     return out
 
 
 def matmul_all_reduce(
-    a: Any, b: Any, work: Symmetric, out: Symmetric, *, config: ReduceMatmulConfig | None = None, stream: Any = None
-) -> Any:
-    """The sum over all ranks of `A @ B`, on every rank, in one launch that sends tiles as they are multiplied.
+    a: Any, b: Any, work: Symmetric, out: Symmetric, *, config: MatmulConfig | dict[str, Any] | None = None,
+    stream: Any = None,
+) -> Any:  # fmt: skip
+    """The sum over all ranks of `A @ B`, on every rank, whose tiles are sent as they are multiplied.
 
     `a` is `[M, K]` and `b` `[K, N]`, ordinary tensors of float16 or bfloat16 that differ between ranks: each rank has its part
     of a longer K. The sum is in `out`, symmetric, `[M, N]` of that type, of which the tensor is returned; all ranks get the
     same bits. Everything else as for `matmul_reduce_scatter`, with `work_elements(M, N, world_size)` elements of `work`.
     """
-    what, plan = "matmul_all_reduce", config or ReduceMatmulConfig()
-    key = call_key(what, a, b, out, config)
-    if isinstance(cast("object", work), Symmetric) and repeated(work, key, stream):
-        return out.tensor
+    what, count = "matmul_all_reduce", work.world_size if isinstance(cast("object", work), Symmetric) else 1
     left, right, room = _factors(what, a, b, work)
     shape = left.shape[0], right.shape[1]
     check_shape(what, "out", symmetric(what, "out", out), left.dtype, shape)
-    share = -(-_tiles(*shape, plan) // work.world_size)
-    _launch_sums(what, (a, b, out.tensor, out), left, room, work, share, None, plan, key, stream)
+    if count == 1 or not shape[0] * shape[1]:
+        return matmul(a, b, out.tensor, config=config, stream=stream)
+    share = _share(shape[0], count)
+    parts = [a[rank * share : rank * share + share] for rank in range(count)]
+    slots = _send(what, parts, b, work, room, config, stream)
+    first, own = work.rank * share, parts[work.rank]
+    for start, end in _pieces(int(own.shape[0]), shape[1] * ITEMSIZE[left.dtype]):
+        target = out.tensor[first + start : first + end]
+        _add(own[start:end], b, target, [slot[start:end] for slot in slots], config, stream)
+        with out.group.aside(stream):
+            for hop in range(1, count):
+                out.group.copy(target, (out.rank + hop) % count, target)
+    out.group.rejoin(stream)
+    _meet(work, what, stream)
     return out.tensor
 
 
-def _tiles(rows: int, columns: int, plan: ReduceMatmulConfig) -> int:
-    return -(-rows // plan.block_m) * -(-columns // plan.block_n)
+def _send(what: str, parts: Sequence[Any], b: Any, work: Symmetric, room: Flat, config: Any, stream: Any) -> list[Any]:
+    """Multiply the rows of all other ranks, and store each product to its rank. Returns what has come for this one: a matrix of
+    its rows from each other rank, in the order of the hops to them."""
+    count, columns = work.world_size, int(b.shape[1])
+    high = int(parts[0].shape[0])
+    if room.dtype != flat(what, "b", b).dtype or room.size < (count - 1) * high * columns:
+        refuse_shape(what, "work", room, flat(what, "b", b).dtype, (f"at least {(count - 1) * high * columns}",))
+    line = work.tensor.reshape(-1)[: (count - 1) * high * columns].reshape(count - 1, high, columns)
+    # What the launch before has received has been read on all ranks.
+    _meet(work, what, stream)
+    for hop in range(1, count):
+        owner = (work.rank + hop) % count
+        rows = parts[owner]
+        if rows.shape[0]:
+            matmul(rows, b, work.group.part(line[hop - 1, : rows.shape[0]], owner), config=config, stream=stream)
+    _meet(work, what, stream)
+    own = int(parts[work.rank].shape[0])
+    return [line[hop, :own] for hop in range(count - 1)]
+
+
+def _add(rows: Any, b: Any, out: Any, slots: Sequence[Any], config: Any, stream: Any) -> None:
+    """The product of own rows plus what has come from other ranks."""
+    first, *others = slots
+    more = {"epilogue": add_all, "extras": tuple(others)} if others else {}
+    matmul(rows, b, out, residual=first, config=config, stream=stream, **more)
+
+
+@jit
+def add_all(x, rows, columns, extras):
+    """The epilogue of a sum of more than two ranks."""
+    for k in gl.static_range(len(extras)):
+        x += extras[k]
+    return x
+
+
+def _pieces(rows: int, row_bytes: int) -> list[tuple[int, int]]:
+    """The first row of each piece that is sent by itself, and the row behind its last one."""
+    count = max(min(rows * row_bytes // PART_BYTES, MOST_PARTS), 1)
+    each = max(-(-rows // (count * ROWS)), 1) * ROWS
+    return [(start, min(start + each, rows)) for start in range(0, rows, each)]
+
+
+def _meet(x: Symmetric, what: str, stream: Any) -> None:
+    """Meet all ranks: what a rank's stream was given before happens before what any rank's is given afterwards."""
+    launch(x, ("meet", what), ranks.meeting, 1, (x,), {"num_warps": 1}, stream)
 
 
 def _factors(what: str, a: Any, b: Any, work: Any) -> tuple[Flat, Flat, Flat]:
@@ -180,33 +260,3 @@ def _factors(what: str, a: Any, b: Any, work: Any) -> tuple[Flat, Flat, Flat]:
 def _check_right(what: str, right: Flat, dtype: str, rows: int) -> None:
     if right.dtype != dtype or len(right.shape) != 2 or right.shape[0] != rows or right.shape[1] % 8:
         refuse_shape(what, "b", right, dtype, (rows, OF_8))
-
-
-def _launch_sums(
-    what: str, tensors: tuple[Any, Any, Any, Symmetric | None], left: Flat, room: Flat, work: Symmetric, share: int,
-    m: int | None, plan: ReduceMatmulConfig, key: Any, stream: Any,
-) -> None:  # fmt: skip
-    """Launch the matmul with sums over ranks; `m`: the rows of each rank, where these are scattered."""
-    a, b, out, shared = tensors
-    tile = plan.block_m * plan.block_n
-    slots = work.world_size * share
-    if room.dtype != left.dtype or room.size < slots * tile:
-        refuse_shape(what, "work", room, left.dtype, (f"at least {slots * tile}",))
-    columns = int(b.shape[1])
-    if not share * left.shape[1]:
-        return
-    parts = work.tensor.reshape(-1)[: slots * tile].reshape(slots * plan.block_m, plan.block_n)
-    half = plan.block_m // HALVES_OF_TILE, plan.block_n
-    blocks = (plan.block_m, plan.block_k), (plan.block_k, plan.block_n), half, half
-    descriptors = (_descriptor(x, block, left.dtype) for x, block in zip((a, b, parts, out), blocks, strict=True))
-    programs = min(plan.programs, slots)
-    check_flags(what, programs, 2 * HALVES_OF_TILE * programs)
-    rows = -(-(left.shape[0] if m is None else m) // plan.block_m)
-    sizes = m or 0, rows, -(-columns // plan.block_n), share, programs, plan.stages, m is not None
-    arguments, options = (work, shared, *descriptors, *sizes), {"num_warps": CONSUMER_WARPS}
-    launch(work, key, scattered.matmul_sums, programs, arguments, options, stream)
-
-
-def _descriptor(x: Any, block: tuple[int, int], dtype: str) -> TensorDescriptor:
-    layout = gl.NVMMASharedLayout.get_default_for(list(block), HALVES[dtype])
-    return TensorDescriptor.from_tensor(x, list(block), layout)
