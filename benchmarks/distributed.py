@@ -61,6 +61,9 @@ class Group:
         dist.init_process_group("nccl")
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.name = dist.group.WORLD.group_name
+        import torch.distributed._symmetric_memory as symm_mem
+
+        self.lined = symm_mem.rendezvous(self.symmetric(1), self.name)
 
     def symmetric(self, *shape: int, dtype: Any = None) -> Any:
         """A symmetric tensor."""
@@ -82,10 +85,16 @@ class Group:
         self.dist.all_reduce(found, self.dist.ReduceOp.MAX)
         return float(found.item())
 
+    def line_up(self) -> None:
+        """Let the streams of all ranks go on from here at the same time: hosts leave a barrier up to 100 us apart, which would
+        count as time of the calls behind it."""
+        self.lined.barrier()
+
     def once(self, call: Call, calls: int) -> float:
         """Microseconds of one call, of several in a row behind a barrier."""
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.barrier()
+        self.line_up()
         begin.record()
         for _ in range(calls):
             call()
@@ -156,6 +165,9 @@ class OnOneGpu(Group):
         import weft
 
         weft.distributed.barrier()
+
+    def line_up(self) -> None:
+        """Ranks of one GPU are compared with nothing."""
 
     def slowest(self, microseconds: float) -> float:
         """The own time."""
@@ -237,7 +249,7 @@ def peer_copy(group: Group, quick: bool) -> list[Line]:
 def gather_and_multiply(group: Group, quick: bool) -> list[Line]:
     """All-gather of the rows of A, and A @ B."""
     import weft
-    from weft.kernels import distributed, matmul
+    from weft.kernels import MatmulConfig, distributed, matmul
 
     lines: list[Line] = []
     for shape, goal in GATHERED.items():
@@ -247,7 +259,7 @@ def gather_and_multiply(group: Group, quick: bool) -> list[Line]:
         out = group.torch.empty(rows, n, device="cuda", dtype=shard.dtype)
         a[group.rank].copy_(shard)
         shared, whole = weft.Symmetric(a), group.torch.cat(group.gathered(shard))
-        config = None if group.peers else distributed.GatherMatmulConfig(programs=60)
+        config = None if group.peers else MatmulConfig(programs=60)
         variants: dict[str, Call] = {
             "weft": lambda shared=shared, b=b, out=out, config=config: distributed.all_gather_matmul(
                 shared, b, out, config=config
@@ -275,15 +287,15 @@ def gather_and_multiply(group: Group, quick: bool) -> list[Line]:
 def multiply_and_add(group: Group, quick: bool) -> list[Line]:
     """A @ B with reduce-scatter, and with all-reduce."""
     import weft
-    from weft.kernels import distributed, matmul
+    from weft.kernels import MatmulConfig, distributed, matmul
 
     lines: list[Line] = []
     for shape, goal in SUMMED.items():
         rows, n, whole_k = (size >> 3 for size in shape) if quick else shape
         k, m = whole_k // group.size, rows // group.size
         a, b = group.randn(rows, k), group.randn(k, n)
-        config = None if group.peers else distributed.ReduceMatmulConfig(programs=60)
-        elements = distributed.work_elements(rows, n, group.size, config)
+        config = None if group.peers else MatmulConfig(programs=60)
+        elements = distributed.work_elements(rows, n, group.size)
         work, every = weft.Symmetric(group.symmetric(elements)), weft.Symmetric(group.symmetric(rows, n))
         out = group.torch.empty(m, n, device="cuda", dtype=a.dtype)
         total = sum(x.float() @ y.float() for x, y in zip(group.gathered(a), group.gathered(b), strict=True))

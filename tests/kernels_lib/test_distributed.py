@@ -87,13 +87,14 @@ def test_all_reduce_of_more_ranks_in_lowered_ir(ranks: int):
 
 @pytest.mark.parametrize("ranks", WORLDS)
 @pytest.mark.parametrize("shape", [(3, 1001), pytest.param((64, 64), marks=pytest.mark.matrix)])
-def test_gather_and_scatter(ranks: int, shape: tuple[int, ...]):
+@pytest.mark.parametrize("method", ["stores", "copies"])
+def test_gather_and_scatter(ranks: int, shape: tuple[int, ...], method: Any):
     def on(rank: int):
         out = weft.distributed.empty((ranks, *shape), BF16)
         out[:] = np.nan
         shared = weft.Symmetric(out)
         x = numbers(rank, shape, BF16)
-        gathered = distributed.all_gather(x, shared).copy()
+        gathered = distributed.all_gather(x, shared, method=method).copy()
         return gathered, distributed.reduce_scatter(shared)
 
     every = np.stack([numbers(rank, shape, BF16) for rank in range(ranks)])
@@ -338,6 +339,10 @@ MISTAKES = {
     "kernels-ranks-shape": lambda: distributed.all_gather(np.zeros(4, np.float32), _shared((2, 5))),
     "kernels-ranks-flags": lambda: distributed.combine(
         _shared((8, 8)), IDS, IDS, np.zeros((8, 2), np.float32), 4, programs=5000
+    ),
+    "kernels-ranks-gather": lambda: distributed.all_gather(HALF, _shared((2, 8, 8), np.float16), method="no"),  # pyright: ignore[reportArgumentType]
+    "kernels-ranks-config": lambda: distributed.all_gather_matmul(
+        _shared((2, 8, 8), np.float16), HALF, config=MatmulConfig(splits=2)
     ),
     "kernels-ranks-experts": lambda: distributed.dispatch(HALF, IDS, 5, _shared((8, 8), np.float16), _shared((2, 5))),
     "kernels-ranks-multicast": lambda: distributed.all_reduce(_shared(16), method="two_shot_multicast"),

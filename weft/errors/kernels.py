@@ -391,6 +391,12 @@ RANKS_METHOD = row(
     "{what} got method={got} for {size} elements",
     'use "two_shot", "one_shot"{limit}, or None to choose by size',
 )
+RANKS_GATHER = row(
+    "kernels-ranks-gather",
+    LaunchError,
+    "{what} got method={got}",
+    'use "stores", "copies", or None to choose by size',
+)
 RANKS_MULTICAST = row(
     "kernels-ranks-multicast",
     LaunchError,

@@ -12,6 +12,7 @@ from weft.distributed import Symmetric
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernel import Repeated
+from weft.kernels.device import ranks
 from weft.runtime.arguments import array, extents
 from weft.runtime.dlpack import contiguous
 from weft.runtime.dtypes import ITEMSIZE
@@ -100,6 +101,11 @@ def launch(
         return
     known = x.calls.get(key) or keep(x.calls, key, Repeated(kernel, ()), MOST_CALLS)
     known.launch(programs, *arguments, **options, stream=stream)
+
+
+def meet(x: Symmetric, what: str, stream: Any) -> None:
+    """Meet all ranks in a launch: what a rank's stream was given before happens before what any rank's is given afterwards."""
+    launch(x, ("meet", what), ranks.meeting, 1, (x,), {"num_warps": 1}, stream)
 
 
 def symmetric(what: str, name: str, x: Any) -> Flat:

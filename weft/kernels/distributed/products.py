@@ -30,6 +30,7 @@ from weft.kernels.distributed.operands import (
     check_shape,
     flat,
     launch,
+    meet,
     refuse_shape,
     symmetric,
 )
@@ -197,7 +198,7 @@ def matmul_all_reduce(
             for hop in range(1, count):
                 out.group.copy(target, (out.rank + hop) % count, target)
     out.group.rejoin(stream)
-    _meet(work, what, stream)
+    meet(work, what, stream)
     return out.tensor
 
 
@@ -210,13 +211,13 @@ def _send(what: str, parts: Sequence[Any], b: Any, work: Symmetric, room: Flat, 
         refuse_shape(what, "work", room, flat(what, "b", b).dtype, (f"at least {(count - 1) * high * columns}",))
     line = work.tensor.reshape(-1)[: (count - 1) * high * columns].reshape(count - 1, high, columns)
     # What the launch before has received has been read on all ranks.
-    _meet(work, what, stream)
+    meet(work, what, stream)
     for hop in range(1, count):
         owner = (work.rank + hop) % count
         rows = parts[owner]
         if rows.shape[0]:
             matmul(rows, b, work.group.part(line[hop - 1, : rows.shape[0]], owner), config=config, stream=stream)
-    _meet(work, what, stream)
+    meet(work, what, stream)
     own = int(parts[work.rank].shape[0])
     return [line[hop, :own] for hop in range(count - 1)]
 
@@ -241,11 +242,6 @@ def _pieces(rows: int, row_bytes: int) -> list[tuple[int, int]]:
     count = max(min(rows * row_bytes // PART_BYTES, MOST_PARTS), 1)
     each = max(-(-rows // (count * ROWS)), 1) * ROWS
     return [(start, min(start + each, rows)) for start in range(0, rows, each)]
-
-
-def _meet(x: Symmetric, what: str, stream: Any) -> None:
-    """Meet all ranks: what a rank's stream was given before happens before what any rank's is given afterwards."""
-    launch(x, ("meet", what), ranks.meeting, 1, (x,), {"num_warps": 1}, stream)
 
 
 def _factors(what: str, a: Any, b: Any, work: Any) -> tuple[Flat, Flat, Flat]:

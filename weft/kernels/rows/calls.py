@@ -2,8 +2,9 @@
 devices and alignments of its arrays, and on its other arguments; the next call with equal ones repeats what was allocated and
 launched.
 
-Only calls with CUDA tensors of PyTorch, on the current stream, are kept. A function takes part by `prepared`, `empty_like` and
-`zeros_kept` for what it allocates, and `launched` for its launches.
+Only calls with CUDA tensors of PyTorch, on the current stream, are kept; those with a symmetric tensor by the first of them,
+which is then the same in each. A function takes part by `prepared`, `empty_like` and `zeros_kept` for what it allocates, and
+`launched` for its launches.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from weft.bounded import keep
+from weft.distributed import Symmetric
 from weft.kernels import memory
 from weft.kernels.rows.plan import RowConfig
 
@@ -112,7 +114,8 @@ def prepared(*written: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return function(*args, **keywords)
             try:
                 key = function, names, _alike(given), *map(_form, given)
-                found = _known.get(key)
+                known: dict[Any, Any] = next((x.calls for x in given if isinstance(x, Symmetric)), _known)
+                found = known.get(key)
             except (AttributeError, TypeError, RuntimeError):
                 # Not CUDA tensors of PyTorch, or tensors without memory.
                 return function(*args, **keywords)
@@ -125,7 +128,7 @@ def prepared(*written: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             finally:
                 _now.recording = before
             if made is not None:
-                keep(_known, key, made)
+                keep(known, key, made)
             return result
 
         return cast("Callable[P, R]", call)
@@ -137,22 +140,30 @@ def _form(value: Any) -> Any:
     """What a call depends on, of an argument. Raises AttributeError, TypeError and RuntimeError where calls are not kept."""
     if type(value) in PLAIN:
         return type(value), value
+    if isinstance(value, Symmetric):
+        if not getattr(value.tensor, "is_cuda", False):
+            raise TypeError
+        return value
     device = value.get_device()
     if device < 0:
         raise TypeError
     return value.dtype, value.shape, value.stride(), value.data_ptr() & ALIGNMENT, device
 
 
+def _is_array(value: Any) -> bool:
+    return type(value) not in PLAIN and not isinstance(value, Symmetric)
+
+
 def _alike(given: Sequence[Any]) -> tuple[int, ...]:
     """Which arrays are one and the same object."""
-    every = [id(x) for x in given if type(x) not in PLAIN]
+    every = [id(x) for x in given if _is_array(x)]
     return tuple(map(every.index, every))
 
 
 def _prepared(recording: Recording, result: Any, given: Sequence[Any], written: list[int]) -> Prepared | None:
     """The recorded call; None where it cannot be repeated: an array is none of the caller's nor allocated, or written ones
     overlap others in part."""
-    numbers = {id(x): i for i, x in enumerate(given) if type(x) not in PLAIN}
+    numbers = {id(x): i for i, x in enumerate(given) if _is_array(x)}
     if not recording.launches or any(id(like) not in numbers for _, like, _ in recording.made):
         return None
     used = {id(x) for _, _, arguments, _ in recording.launches for x in arguments} | _leaves(result)
