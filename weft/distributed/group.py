@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -50,13 +50,10 @@ class Group(Protocol):
         """Set a word of a symmetric tensor of int32 on a rank, in the order of the stream. All has been checked."""
         ...
 
-    def aside(self, stream: Any) -> AbstractContextManager[None]:
-        """A block whose copies and writes go to a stream of their own, behind what `stream` (None: the current one) was given
-        before. `stream` does not follow them before `rejoin`."""
-        ...
-
-    def rejoin(self, stream: Any) -> None:
-        """What `stream` is given from now on follows what was given in blocks `aside`."""
+    def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+        """Call `launch`, whose launches go to `stream` (None: the current one), and `copies`, whose copies and writes go to a
+        stream of their own, behind what `stream` was given before. The launches may wait for what other ranks' copies bring.
+        What `stream` is given afterwards follows both."""
         ...
 
     def multicast(self, owner: Any, skip: int) -> Any:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -20,6 +19,7 @@ from weft.distributed.agreement import SECONDS, agree
 from weft.errors import distributed as errors
 from weft.errors import fail
 from weft.locks import Lock
+from weft.runtime import driver
 from weft.runtime.streams import raw
 from weft.views.symmetric import pad_words
 
@@ -34,16 +34,17 @@ _lock = Lock()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchGroup:
-    """A process group of PyTorch, as one of its ranks sees it."""
+    """A process group of PyTorch, as one of its ranks sees it, for a symmetric tensor of it, which PyTorch's `handle` is of."""
 
     rank: int
     size: int
     name: str
     device: Any
+    handle: Any
 
     def peers(self, owner: Any, skip: int) -> Sequence[int]:
         """The address `skip` bytes after the start of a symmetric tensor, on each rank. Raises ranks-no-peer-access."""
-        return _addresses(_handle(owner, self.name), owner.data_ptr() + skip)
+        return _addresses(self.handle, owner.data_ptr() + skip)
 
     def pads(self) -> Sequence[int]:
         """The address of the signal pad of each rank; allocates the pads at the first call, on all ranks."""
@@ -63,11 +64,15 @@ class TorchGroup:
 
     def copy(self, owner: Any, rank: int, source: Any) -> None:
         """Copy a tensor to the same place on a rank, on PyTorch's current stream; between GPUs a copy engine does it."""
-        self.part(owner, rank).copy_(source)
+        if source.device == owner.device:
+            size = owner.numel() * owner.element_size()
+            copy_bytes(self.peers(owner, 0)[rank], source.data_ptr(), size)
+        else:
+            self.part(owner, rank).copy_(source)
 
     def part(self, owner: Any, rank: int) -> Any:
         """The same place on a rank, as a tensor."""
-        handle = _handle(owner, self.name)
+        handle = self.handle
         skip = (owner.data_ptr() - int(handle.buffer_ptrs[handle.rank])) // owner.element_size()
         return handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip)
 
@@ -75,46 +80,41 @@ class TorchGroup:
         """Set a word on a rank, on PyTorch's current stream."""
         write_word(self.peers(owner, 4 * index)[rank], value)
 
-    def aside(self, stream: Any) -> AbstractContextManager[None]:
-        """A block on another stream."""
-        return aside(stream)
-
-    def rejoin(self, stream: Any) -> None:
-        """Follow that stream."""
-        rejoin(stream)
+    def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+        """Launches, and copies on another stream."""
+        beside(stream, launch, copies)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """The multicast address of the same place; 0 if there is none."""
-        handle = _handle(owner, self.name)
+        handle = self.handle
         first = int(getattr(handle, "multicast_ptr", 0) or 0)
         return first and first + owner.data_ptr() + skip - int(handle.buffer_ptrs[handle.rank])
 
 
+def copy_bytes(target: int, source: int, size: int) -> None:
+    """Copy bytes on PyTorch's current stream."""
+    driver.call("cuMemcpyDtoDAsync", target, source, size, _module("torch").cuda.current_stream().cuda_stream)
+
+
 def write_word(address: int, value: int) -> None:
     """Write a word on PyTorch's current stream."""
-    from weft.runtime import driver
-
     stream = _module("torch").cuda.current_stream().cuda_stream
     driver.call("cuStreamWriteValue32", stream, address, value & 0xFFFFFFFF, 0)
 
 
-@contextmanager
-def aside(stream: Any) -> Iterator[None]:
-    """A block of PyTorch whose stream follows `stream`."""
-    cuda = _module("torch").cuda
-    other = _other_stream()
-    other.wait_stream(_stream(stream))
+def beside(stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+    """Launches on a stream of PyTorch, and copies on another one, which both follow what the first was given before. Launches
+    come first: the host takes some microseconds for each copy."""
+    cuda, main, other = _module("torch").cuda, _stream(stream), _other_stream()
+    other.wait_stream(main)
+    launch()
     with cuda.stream(other):
-        yield
-
-
-def rejoin(stream: Any) -> None:
-    """Let `stream` follow such blocks."""
-    _stream(stream).wait_stream(_other_stream())
+        copies()
+    main.wait_stream(other)
 
 
 _others = threading.local()
-"""Of each thread, by device: the stream of its blocks aside."""
+"""Of each thread, by device: the stream of copies."""
 
 
 def _other_stream() -> Any:
@@ -142,7 +142,7 @@ def group_of(owner: Any, group: Any) -> TorchGroup:
     shape = f"{owner.dtype} {tuple(owner.shape)}"
     compare(name, process_group.rank(), process_group.size(), "their symmetric tensor", shape)
     handle = _handle(owner, name)
-    return TorchGroup(int(handle.rank), int(handle.world_size), name, owner.device)
+    return TorchGroup(int(handle.rank), int(handle.world_size), name, owner.device, handle)
 
 
 _SYMMETRIC = "torch.distributed._symmetric_memory"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeVar
@@ -127,13 +127,9 @@ class OnOneGpu(Member[_World]):
         """Set a word on a rank."""
         of_torch.write_word(self.peers(owner, 4 * index)[rank], value)
 
-    def aside(self, stream: Any) -> AbstractContextManager[None]:
-        """A block on another stream of this rank."""
-        return of_torch.aside(stream)
-
-    def rejoin(self, stream: Any) -> None:
-        """Follow that stream."""
-        of_torch.rejoin(stream)
+    def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+        """Launches, and copies on another stream of this rank."""
+        of_torch.beside(stream, launch, copies)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """One GPU has no multicast addresses."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -75,12 +74,10 @@ class Simulated(Member["_World"]):
         at = _elements(owner, arrays[self.rank])[index : index + 1]
         cast("Any", simulation.member()).write_value(arrays[rank], at, value)
 
-    def aside(self, stream: Any) -> AbstractContextManager[None]:
-        """A rank has one stream."""
-        return nullcontext()
-
-    def rejoin(self, stream: Any) -> None:
-        """A rank has one stream."""
+    def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+        """A rank has one stream, in which a launch that waits for other ranks' copies has to come after its own."""
+        copies()
+        launch()
 
     def multicast(self, owner: Any, skip: int) -> HostBuffer | int:
         """The multicast address of the same place, which is memory that nothing may access; 0 if the world has none."""

@@ -379,6 +379,12 @@ RANKS_CONFIG = row(
     "all_gather_matmul got {got}, whose loads cannot wait for rows of other ranks",
     'use a "cooperative" or "ping_pong" variant with splits=1, shares=1, cluster=1, and without swap and pack',
 )
+RANKS_CHUNK = row(
+    "kernels-ranks-chunk",
+    LaunchError,
+    "{what} got chunk={got} for {rows} rows of each rank, which are sent in up to {most} chunks",
+    "pass a number of rows from {least} on, or leave it out",
+)
 RANKS_EXPERTS = row(
     "kernels-ranks-experts",
     LaunchError,
@@ -390,12 +396,6 @@ RANKS_METHOD = row(
     LaunchError,
     "{what} got method={got} for {size} elements",
     'use "two_shot", "one_shot"{limit}, or None to choose by size',
-)
-RANKS_GATHER = row(
-    "kernels-ranks-gather",
-    LaunchError,
-    "{what} got method={got}",
-    'use "stores", "copies", or None to choose by size',
 )
 RANKS_MULTICAST = row(
     "kernels-ranks-multicast",

@@ -12,16 +12,16 @@ from weft.kernels.distributed.operands import (
     MOST_PROGRAMS,
     SUMS,
     WARPS,
+    Launch,
     check_shape,
     flat,
-    launch,
-    meet,
     refuse_shape,
-    repeated,
+    remember,
+    remembered,
     summed,
     symmetric,
 )
-from weft.kernels.memory import empty_like
+from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.plain import one_of
 from weft.runtime.dtypes import ITEMSIZE
 
@@ -33,10 +33,6 @@ SHARES = 16
 """The share of a rank in a two-shot sum is a multiple of so many elements: all shares are aligned, and kernels know it. So is
 the length of a tensor that is reduced by multicast."""
 METHODS = get_args(ReduceMethod)
-GatherMethod = Literal["stores", "copies"]
-COPIED_BYTES = 2 << 20
-"""Bytes of a rank from which copy engines gather: they read and write faster than threads (373 against 280 GB/s between two
-H200), but take longer to begin."""
 REGISTERS = 128
 """Most registers of a thread of the sums. By itself ptxas takes 32, and waits for the elements of one rank before it
 loads those of the next (seen with CUDA 13.0 for sm_90a)."""
@@ -58,7 +54,9 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
     kernels-ranks-multicast.
     """
     key = "all_reduce", repr(method)
-    if isinstance(cast("object", x), Symmetric) and repeated(x, key, stream):
+    found: Launch | None = remembered(x, key)
+    if found is not None:
+        found.on(stream)
         return x.tensor
     line = summed("all_reduce", "x", x)
     most = line.block * MOST_PROGRAMS
@@ -83,39 +81,27 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
         block = line.wide(share, x.world_size)
         kernel = cast("Any", ranks.two_shot_multicast if multicast else ranks.two_shot)
         grid, arguments = min(-(-share // block), MOST_PROGRAMS), (x, line.size, share, line.line, block, *added)
-    launch(x, key, kernel, grid, arguments, options, stream)
+    remember(x, key, Launch(kernel, grid, arguments, **options)).on(stream)
     return x.tensor
 
 
-def all_gather(x: Any, out: Symmetric, *, method: GatherMethod | None = None, stream: Any = None) -> Any:
+@prepared()
+def all_gather(x: Any, out: Symmetric, *, stream: Any = None) -> Any:
     """Gather `x` of every rank in `out`, of shape `[world_size, *x.shape]`, on every rank; returns its tensor.
 
-    `x` is an ordinary tensor of any element type. `method`: "stores" is one launch whose threads store to all ranks;
-    "copies" leaves that to the copy engines, between two launches of one program on which the ranks meet. None chooses by size:
-    copies from 2 MiB on. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-shape,
-    kernels-ranks-gather."""
-    what = "all_gather"
-    given, made = flat(what, "x", x), symmetric(what, "out", out)
-    check_shape(what, "out", made, given.dtype, (out.world_size, *given.shape))
-    if method is not None and not one_of(method, *get_args(GatherMethod)):
-        raise fail(errors.RANKS_GATHER, what=what, got=repr(method))
-    if not given.size:
-        return out.tensor
-    if method == "copies" or (method is None and given.size * ITEMSIZE[given.dtype] >= COPIED_BYTES):
-        meet(out, what, stream)
-        part = out.tensor[out.rank]
-        with out.group.aside(stream):
-            for hop in range(out.world_size):
-                out.group.copy(part, (out.rank + hop) % out.world_size, x)
-        out.group.rejoin(stream)
-        meet(out, what, stream)
-    else:
+    `x` is an ordinary tensor of any element type. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array,
+    kernels-ranks-shape."""
+    given, made = flat("all_gather", "x", x), symmetric("all_gather", "out", out)
+    check_shape("all_gather", "out", made, given.dtype, (out.world_size, *given.shape))
+    if given.size:
         block = given.wide(given.size, 1)
         grid = min(-(-given.size // block), MOST_PROGRAMS)
-        ranks.gather[grid](x, out, given.size, given.line, block, num_warps=WARPS, stream=stream)
+        arguments = x, out, given.size, given.line, block
+        launched(ranks.gather, grid, arguments, {"num_warps": WARPS}, stream)
     return out.tensor
 
 
+@prepared("out")
 def reduce_scatter(x: Symmetric, out: Any = None, *, stream: Any = None) -> Any:
     """The sum over all ranks of `x[rank]`, where `x` is `[world_size, ...]`; in `out`, by default a new tensor.
 
@@ -132,6 +118,6 @@ def reduce_scatter(x: Symmetric, out: Any = None, *, stream: Any = None) -> Any:
     if made.size:
         block = made.wide(made.size, x.world_size)
         grid = min(-(-made.size // block), MOST_PROGRAMS)
-        options: dict[str, Any] = {"num_warps": WARPS, "maxnreg": REGISTERS, "stream": stream}
-        ranks.scatter_sums[grid](x, out, made.size, made.line, block, SUMS[made.dtype], **options)
+        arguments = x, out, made.size, made.line, block, SUMS[made.dtype]
+        launched(ranks.scatter_sums, grid, arguments, {"num_warps": WARPS, "maxnreg": REGISTERS}, stream)
     return out
