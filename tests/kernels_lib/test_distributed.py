@@ -56,6 +56,27 @@ def test_all_reduce(ranks: int, n: int, method: Any, dtype: Any):
                 np.testing.assert_array_equal(found, total(ranks, n, dtype, launch))
 
 
+@pytest.mark.parametrize("ranks", [2, 3, pytest.param(8, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32, np.int32])
+@pytest.mark.parametrize("of", ["tile", "lowered"])
+def test_all_reduce_by_pushes(ranks: int, dtype: Any, of: str):
+    """Sums of several sizes in turn, which have the same inboxes: those of earlier turns must not be taken for new ones."""
+    sizes = (2, 1000, 3000, 1000, 2, 2, 1026)
+
+    def on(rank: int):
+        results = []
+        for turn, n in enumerate(sizes):
+            x = weft.distributed.empty(n, dtype)
+            x[:] = numbers(rank, n, dtype, turn)
+            results.append(distributed.all_reduce(weft.Symmetric(x), method="pushed").copy())
+        return results
+
+    for seed in (0, 2):
+        for results in world(on, ranks, seed, of):
+            for turn, found in enumerate(results):
+                np.testing.assert_array_equal(found, total(ranks, sizes[turn], dtype, turn))
+
+
 @pytest.mark.parametrize("method", ["one_shot_multicast", "two_shot_multicast"])
 def test_all_reduce_by_multicast(method: Any):
     n, ranks = 5008, 2
@@ -361,6 +382,8 @@ def test_a_mistake(code: str):
     "call",
     [
         lambda: distributed.all_reduce(_shared(100_000), method="one_shot"),
+        lambda: distributed.all_reduce(_shared(100_000), method="pushed"),
+        lambda: distributed.all_reduce(_shared(3, np.float16), method="pushed"),
         lambda: distributed.reduce_scatter(_shared(4)),
         lambda: distributed.reduce_scatter(_shared((2, 4)), np.zeros(3, np.float32)),
         lambda: distributed.all_gather(np.zeros((4, 4), np.float32)[:, 1], _shared((2, 4))),

@@ -46,7 +46,7 @@ COUNT = row(
 WORD_TYPE = row(
     "ranks-word-type",
     CompilationError,
-    "gl.wait_value waits for a word of a symmetric tensor of int32, and got one of {got}",
+    "gl.wait_value waits for a word of a symmetric tensor of int32 or int64, and got one of {got}",
     "allocate a symmetric tensor of int32 for such words, and pass weft.Symmetric(words) to the kernel",
 )
 WORD_NUMBER = row(

@@ -395,7 +395,8 @@ RANKS_METHOD = row(
     "kernels-ranks-method",
     LaunchError,
     "{what} got method={got} for {size} elements",
-    'use "two_shot", "one_shot"{limit}, or None to choose by size',
+    'use "two_shot", "one_shot"{limit}, None to choose by size, or for an all_reduce of a multiple of 4 bytes, up to 256 KiB, '
+    '"pushed"',
 )
 RANKS_MULTICAST = row(
     "kernels-ranks-multicast",

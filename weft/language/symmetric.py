@@ -8,11 +8,12 @@ ordinary atomics and polls of scope sys on the signal pads, whose layout is `wef
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from weft.errors import distributed as errors
 from weft.errors import fail
-from weft.ir.types import DType, int32
+from weft.errors.language import POLL_ORDER
+from weft.ir.types import DType, int32, int64
 from weft.language import arith, logic
 from weft.language.aggregate import aggregate
 from weft.language.broadcast import common_form, fit
@@ -22,7 +23,6 @@ from weft.language.marks import builtin, constexpr
 from weft.language.places import loaded, one_register
 from weft.language.promote import convert, place
 from weft.language.runtime_value import describe, name_of
-from weft.language.scalars import is_integer_scalar
 from weft.language.storages import GlobalStorage
 from weft.language.tensor import apply, tensor
 from weft.ops import memory
@@ -156,7 +156,7 @@ def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOU
     address = arith.add(x.pad, where)
     form = common_form("wait_signal", (address, wanted))
     details = (x.rank, place(source, int32, form), place(flag, int32, form))
-    attrs = {"order": "acquire", "scope": "sys", "at_least": True, "patience": timeout_ns}
+    attrs = {"order": "acquire", "scope": "sys", "at_least": True, "patience": timeout_ns, "signal": True}
     if form is None and by_threads():
         each = (one_register(address), one_register(wanted), None, None, *map(one_register, details))
         apply(memory.poll_regs, *each, **attrs)
@@ -166,42 +166,50 @@ def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOU
 
 
 @builtin
-def wait_value(x: symmetric, index: Any, value: Any = 1, timeout_ns: int = TIMEOUT_NS) -> None:
-    """Wait until a word of this rank's memory of the symmetric tensor `x`, of int32, is `value`: what the stream that wrote it
-    (`weft.distributed.write_value`, on any rank) was given before happens before everything that follows (an acquire of scope
-    sys).
+def wait_value(
+    x: symmetric, index: Any, value: Any = 1, timeout_ns: int = TIMEOUT_NS, *, at_least: bool = False,
+    sem: str | None = None,
+) -> None:  # fmt: skip
+    """Wait until a word of this rank's memory of the symmetric tensor `x`, of int32 or int64, is `value`, or with `at_least`
+    that or a later count.
 
-    `index` and `value` are integers or integer scalars. Unlike a signal, a word is not counted, and any number of programs may
-    wait for it. Who waits for the same value again sets the word back first, in an earlier launch, and tells the writer so.
-    What a copy engine wrote and TMA reads needs no proxy fence; what threads of another rank wrote does
-    (`fence_async_global`). After `timeout_ns` nanoseconds (a constant; 10 s by default) the GPU stops the kernel, as
-    `gl.wait_signal` does.
+    A stream sets such words (`weft.distributed.write_value`, on any rank) or a kernel (`gl.atomic_store` with scope sys). What
+    came before the write happens before everything that follows the wait: an acquire of scope sys, unless `sem` is "relaxed".
+    `index` and `value` are integers, integer scalars or tiles, which are broadcast together; one thread polls for each element,
+    one element after another. Unlike a signal, a word is not counted, and any number of programs may wait for it. Who waits for
+    the same value again sets the word back before, and tells the writer so. What a copy engine wrote and TMA reads needs no
+    proxy fence; what threads of another rank wrote does (`fence_async_global`).
 
-    PTX ISA, "Release and Acquire Patterns"; CUDA driver API, "cuStreamWriteValue32". Raises CompilationError:
-    ranks-symmetric-needed, ranks-word-type, ranks-word-number, ranks-timeout.
+    After `timeout_ns` nanoseconds (a constant; 10 s by default) the GPU stops the kernel, as `gl.wait_signal` does. PTX ISA,
+    "Release and Acquire Patterns"; CUDA driver API, "cuStreamWriteValue32". Raises CompilationError: ranks-symmetric-needed,
+    ranks-word-type, ranks-word-number, ranks-timeout, language-poll-order.
     """
     _check("wait_value", x)
     _check_timeout("wait_value", timeout_ns)
-    if x.dtype != int32:
+    if x.dtype not in (int32, int64):
         raise fail(errors.WORD_TYPE, got=x.dtype.name)
-    at, wanted = _word("index", index), _word("value", value)
-    address = arith.add(x.pointer, at)
-    details = (x.rank, place(at, int32, None), place(wanted, int32, None))
-    attrs = {"order": "acquire", "scope": "sys", "patience": timeout_ns}
-    if by_threads():
-        each = (one_register(address), one_register(details[2]), None, None, *map(one_register, details))
+    if (sem or "acquire") not in get_args(memory.PollOrder):
+        raise fail(POLL_ORDER, got=repr(sem), known=" or ".join(map(repr, get_args(memory.PollOrder))))
+    for name, given in (("index", index), ("value", value)):
+        if isinstance(given, bool) or not (
+            isinstance(given, int) or (isinstance(given, tensor) and _is_integer(given))
+        ):
+            raise fail(errors.WORD_NUMBER, name=name, got=name_of(given))
+    address = arith.add(x.pointer, index)
+    form = common_form("wait_value", (address, value))
+    told = place(convert(index, int32) if isinstance(index, tensor) else index, int32, form)
+    wanted = place(convert(value, x.dtype) if isinstance(value, tensor) else value, x.dtype, form)
+    attrs = {"order": sem or "acquire", "scope": "sys", "at_least": at_least, "patience": timeout_ns}
+    if form is None and by_threads():
+        each = (one_register(address), one_register(wanted), None, None, *map(one_register, (x.rank, told, told)))
         apply(memory.poll_regs, *each, **attrs)
         return
-    apply(memory.poll, address, details[2], None, *details, **attrs)
+    details = (fit(value, form) for value in (x.rank, told, told))
+    apply(memory.poll, fit(address, form), fit(wanted, form), None, *details, **attrs)
 
 
-def _word(name: str, given: Any) -> Any:
-    """A number of `gl.wait_value`. Raises ranks-word-number."""
-    if isinstance(given, tensor) and is_integer_scalar(given):
-        return convert(given, int32)
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise fail(errors.WORD_NUMBER, name=name, got=name_of(given))
-    return given
+def _is_integer(value: tensor) -> bool:
+    return isinstance(value.element, DType) and value.element.is_int()
 
 
 def _check_timeout(what: str, timeout_ns: Any) -> None:

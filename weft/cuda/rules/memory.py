@@ -313,8 +313,8 @@ def _report(op: Op, ptr: Value) -> str:
 def _unsignalled(op: Op) -> str:
     """The message of a wait for a signal that has not come, or for a word that has not become a value."""
     place = f"{op.loc}: ".replace("%", "%%") if op.loc else ""
-    what, awaited = ("signal", "a signal of rank %d on flag %d") if op.attrs["at_least"] else (
-        "value", "word %d to become %d"
+    what, awaited = ("signal", "a signal of rank %d on flag %d") if op.attrs["signal"] else (
+        "value", "word %d"
     )  # fmt: skip
     waited = f"gl.wait_{what} has waited for {op.attrs['patience'] / 1e9:g} s"
     return f"{place}rank %d, program (%d, %d, %d): {waited} for {awaited}\n"

@@ -11,6 +11,8 @@ from typing import Any
 
 from weft.distributed import Symmetric, empty
 from weft.distributed.current import current
+from weft.kernels.distributed.operands import meeting
+from weft.kernels.memory import fill_zero
 from weft.runtime.dtypes import numpy_dtype
 
 _rooms: dict[Any, Symmetric] = {}
@@ -27,16 +29,22 @@ def room_for(use: str, shape: tuple[int, ...], dtype: Any, like: Any, group: str
     return rooms[key]
 
 
-def room_of(x: Symmetric, use: str, shape: tuple[int, ...], dtype: str) -> Symmetric:
-    """The room of a use in the group of a symmetric tensor, of an element type by name, where that tensor is."""
-    if getattr(x.tensor, "is_cuda", False):
-        return room_for(use, shape, getattr(import_module("torch"), dtype), x.tensor, getattr(x.group, "name", ""))
-    member = current.innermost(None)
-    assert member is not None
-    key = use, shape, dtype
-    if key not in member.rooms:
-        member.rooms[key] = Symmetric(empty(shape, numpy_dtype(dtype)))
-    return member.rooms[key]
+def room_of(x: Symmetric, use: str, shape: tuple[int, ...], dtype: str, zeroed: bool = False) -> Symmetric:
+    """The room of a use in the group of a symmetric tensor, of an element type by name, where that tensor is. With `zeroed` it
+    is zero at first, on all ranks before any uses it."""
+    member, on_gpu = current.innermost(None), bool(getattr(x.tensor, "is_cuda", False))
+    rooms: dict[Any, Symmetric] = _rooms if member is None else member.rooms
+    key = use, shape, dtype, getattr(x.group, "name", ""), x.tensor.device if on_gpu else None
+    if key not in rooms:
+        own = getattr(import_module("torch"), dtype) if on_gpu else numpy_dtype(dtype)
+        made = Symmetric(
+            _allocated(shape, own, x.tensor) if on_gpu else empty(shape, own), getattr(x.group, "name", None)
+        )
+        if zeroed:
+            fill_zero(made.tensor)
+            meeting(made).on(None)
+        rooms[key] = made
+    return rooms[key]
 
 
 def _allocated(shape: tuple[int, ...], dtype: Any, like: Any) -> Any:
