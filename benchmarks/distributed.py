@@ -218,7 +218,7 @@ def all_reduce(group: Group, quick: bool) -> list[Line]:
         # Sums of sums grow without bound; zeros stay zeros, and take as long.
         for value in (x, theirs, plain):
             value.zero_()
-        for how, found in group.timed(variants, _rounds(quick, 30), 10).items():
+        for how, found in group.timed(variants, _rounds(quick, 30), 10 if nbytes > 1 << 20 else 50).items():
             ours = found.pop("weft")
             lines.append(Line(f"all-reduce {nbytes >> 10} KiB, {how}", ours, "us", found, GOALS.get((how, nbytes), ())))
     return lines
@@ -232,18 +232,22 @@ def peer_copy(group: Group, quick: bool) -> list[Line]:
     nbytes = COPIED >> (6 if quick else 0)
     x, out = group.randn(nbytes // 2), group.symmetric(group.size, nbytes // 2)
     shared = weft.Symmetric(out)
-    variants: dict[str, Call] = {"weft": lambda: distributed.all_gather(x, shared)}
-    _check(group, variants["weft"], group.gathered(x)[group.size - 1], lambda: out[group.size - 1], 0)
+    row = weft.Symmetric(out[group.rank])
+    after = (group.rank + 1) % group.size
+    variants: dict[str, Call] = {
+        "weft": lambda: weft.distributed.copy(row, after, x), "all_gather": lambda: distributed.all_gather(x, shared)
+    }  # fmt: skip
+    _check(group, variants["all_gather"], group.gathered(x)[group.size - 1], lambda: out[group.size - 1], 0)
     if group.peers:
         import torch.distributed._symmetric_memory as symm_mem
 
-        handle, after = symm_mem.rendezvous(out, group.name), (group.rank + 1) % group.size
-        target = handle.get_buffer(after, out.shape, out.dtype)[group.rank]
+        target = symm_mem.rendezvous(out, group.name).get_buffer(after, out.shape, out.dtype)[group.rank]
         variants["cudaMemcpyPeerAsync"] = lambda: target.copy_(x)
     found = group.measure(variants, _rounds(quick, 30), 5)
     ours = found.pop("weft")
     goals = (Goal(1 / 0.98, "cudaMemcpyPeerAsync", ceiling=True),)
-    return [Line(f"copy {nbytes >> 20} MiB to every rank", ours, "us", found, goals if group.peers else ())]
+    what = f"copy {nbytes >> 20} MiB to the next rank"
+    return [Line(what, ours, "us", found, goals if group.peers else ())]
 
 
 def gather_and_multiply(group: Group, quick: bool) -> list[Line]:
