@@ -354,7 +354,7 @@ def dispatch(group: Group, quick: bool) -> list[Line]:
         capacity = min(2 * count * slots, group.size * count * slots)
         rows, counts = group.symmetric(capacity, width), group.symmetric(group.size, experts, dtype=group.torch.int32)
         sent, table = weft.Symmetric(rows), weft.Symmetric(counts)
-        programs = 64 if group.peers else 30
+        programs = 128 if group.peers else 30
 
         def forth(
             x: Any = x,

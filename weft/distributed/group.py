@@ -37,17 +37,18 @@ class Group(Protocol):
         """The address of the signal pad of each rank."""
         ...
 
-    def copy(self, owner: Any, rank: int, source: Any) -> None:
-        """Copy an array to the same place as a symmetric tensor's on a rank, in the order of the stream. Both have been
-        checked."""
+    def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:
+        """What copies an array to the same place as a symmetric tensor's on a rank, in the order of the stream, each time it is
+        called. Both have been checked."""
         ...
 
     def part(self, owner: Any, rank: int) -> Any:
         """The same place as a symmetric tensor's on a rank, as an array."""
         ...
 
-    def write_value(self, owner: Any, rank: int, index: int, value: int) -> None:
-        """Set a word of a symmetric tensor of int32 on a rank, in the order of the stream. All has been checked."""
+    def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
+        """What sets a word of a symmetric tensor of int32 on a rank, in the order of the stream, each time it is called. All
+        has been checked."""
         ...
 
     def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -62,13 +63,12 @@ class TorchGroup:
         compare(self.name, self.rank, self.size, what, value)
         _agreed.add((self.name, what, value))
 
-    def copy(self, owner: Any, rank: int, source: Any) -> None:
-        """Copy a tensor to the same place on a rank, on PyTorch's current stream; between GPUs a copy engine does it."""
-        if source.device == owner.device:
-            size = owner.numel() * owner.element_size()
-            copy_bytes(self.peers(owner, 0)[rank], source.data_ptr(), size)
-        else:
-            self.part(owner, rank).copy_(source)
+    def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:
+        """What copies a tensor to the same place on a rank, on PyTorch's current stream; between GPUs a copy engine does it."""
+        if source.device != owner.device:
+            return partial(self.part(owner, rank).copy_, source)
+        size = owner.numel() * owner.element_size()
+        return copying(self.peers(owner, 0)[rank], source.data_ptr(), size)
 
     def part(self, owner: Any, rank: int) -> Any:
         """The same place on a rank, as a tensor."""
@@ -76,9 +76,9 @@ class TorchGroup:
         skip = (owner.data_ptr() - int(handle.buffer_ptrs[handle.rank])) // owner.element_size()
         return handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip)
 
-    def write_value(self, owner: Any, rank: int, index: int, value: int) -> None:
-        """Set a word on a rank, on PyTorch's current stream."""
-        write_word(self.peers(owner, 4 * index)[rank], value)
+    def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
+        """What sets a word on a rank, on PyTorch's current stream."""
+        return writing(self.peers(owner, 4 * index)[rank], value)
 
     def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
         """Launches, and copies on another stream."""
@@ -91,15 +91,16 @@ class TorchGroup:
         return first and first + owner.data_ptr() + skip - int(handle.buffer_ptrs[handle.rank])
 
 
-def copy_bytes(target: int, source: int, size: int) -> None:
-    """Copy bytes on PyTorch's current stream."""
-    driver.call("cuMemcpyDtoDAsync", target, source, size, _module("torch").cuda.current_stream().cuda_stream)
+def copying(target: int, source: int, size: int) -> Callable[[], None]:
+    """What copies bytes on PyTorch's current stream."""
+    cuda = _module("torch").cuda
+    return lambda: driver.call("cuMemcpyAsync", target, source, size, cuda.current_stream().cuda_stream)
 
 
-def write_word(address: int, value: int) -> None:
-    """Write a word on PyTorch's current stream."""
-    stream = _module("torch").cuda.current_stream().cuda_stream
-    driver.call("cuStreamWriteValue32", stream, address, value & 0xFFFFFFFF, 0)
+def writing(address: int, value: int) -> Callable[[], None]:
+    """What writes a word on PyTorch's current stream."""
+    cuda, bits = _module("torch").cuda, value & 0xFFFFFFFF
+    return lambda: driver.call("cuStreamWriteValue32", cuda.current_stream().cuda_stream, address, bits, 0)
 
 
 def beside(stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:

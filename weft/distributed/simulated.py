@@ -51,14 +51,14 @@ class Simulated(Member["_World"]):
             found.append(replace(host_buffer(pad), label=f"the signals of rank {rank}", pad=(rank, self.size)))
         return found
 
-    def copy(self, owner: Any, rank: int, source: Any) -> None:
-        """Copy an array to the same place on a rank."""
-        arrays = self.world.around(owner, self.rank)
+    def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:
+        """What copies an array to the same place on a rank."""
+        arrays, origin = self.world.around(owner, self.rank), self.world.around(source, self.rank)
         assert arrays is not None
-        origin = self.world.around(source, self.rank)
+        elements = _elements(owner, arrays[self.rank])
         read = None if origin is None else (origin[self.rank], _elements(source, origin[self.rank]))
         member = cast("Any", simulation.member())
-        member.copy(arrays[rank], _elements(owner, arrays[self.rank]), np.ravel(source), read)
+        return lambda: member.copy(arrays[rank], elements, np.ravel(source), read)
 
     def part(self, owner: Any, rank: int) -> Any:
         """The same place on a rank."""
@@ -67,12 +67,13 @@ class Simulated(Member["_World"]):
         at = _elements(owner, arrays[self.rank])
         return arrays[rank].reshape(-1)[at[0] : at[0] + at.size].reshape(owner.shape) if at.size else owner
 
-    def write_value(self, owner: Any, rank: int, index: int, value: int) -> None:
-        """Set a word on a rank."""
+    def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
+        """What sets a word on a rank."""
         arrays = self.world.around(owner, self.rank)
         assert arrays is not None
         at = _elements(owner, arrays[self.rank])[index : index + 1]
-        cast("Any", simulation.member()).write_value(arrays[rank], at, value)
+        member = cast("Any", simulation.member())
+        return lambda: member.write_value(arrays[rank], at, value)
 
     def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
         """A rank has one stream, in which a launch that waits for other ranks' copies has to come after its own."""

@@ -119,7 +119,7 @@ def copy(x: Symmetric, rank: int, source: Any) -> None:
             for dtype, shape, line in zip(dtypes, shapes, lines, strict=True)
         ]
         raise fail(errors.COPY, got=shown[1], wanted=shown[0])
-    x.group.copy(owner, number, source)
+    x.group.copying(owner, number, source)()
 
 
 def write_value(x: Symmetric, rank: int, index: int, value: int) -> None:
@@ -140,7 +140,7 @@ def write_value(x: Symmetric, rank: int, index: int, value: int) -> None:
     if what is None or not -(1 << 31) <= what < 1 << 31:
         expected = "a number of 32 bits"
         raise fail(errors.OPTION, what="write_value", option="value", value=value, expected=expected, example="value=1")
-    x.group.write_value(x.tensor, number, at, what)
+    x.group.writing(x.tensor, number, at, what)()
 
 
 def checked_rank(what: str, rank: Any, ranks: int) -> int:

@@ -11,7 +11,6 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device import exchanged
 from weft.kernels.distributed.operands import (
-    MOST_PROGRAMS,
     SUMS,
     WARPS,
     Flat,
@@ -29,8 +28,10 @@ from weft.runtime.dtypes import ITEMSIZE
 
 SENT = {name: SUMS[name] for name in ("float16", "bfloat16", "float32")}
 """The types of rows that are added up with weights."""
-ACCESSES = 8
-"""Accesses of a thread that are in flight together: a program of 256 threads has 32 KiB, 64 of them 2 MiB."""
+PROGRAMS = 128
+"""Programs of a launch, which all fit on any GPU at once, as their waits for other ranks demand."""
+ACCESSES = 4
+"""Accesses of a thread that are in flight together: a program of 256 threads has 16 KiB, all of them 2 MiB."""
 MOST_SLOTS = 16
 """Experts of a token, each of which is a part of the unrolled kernel."""
 MOST_EXPERTS = 4096
@@ -46,7 +47,7 @@ class Dispatched(NamedTuple):
 
 @prepared()
 def dispatch(
-    x: Any, ids: Any, experts: int, rows: Symmetric, counts: Symmetric, *, programs: int = MOST_PROGRAMS, stream: Any = None
+    x: Any, ids: Any, experts: int, rows: Symmetric, counts: Symmetric, *, programs: int = PROGRAMS, stream: Any = None
 ) -> Dispatched:  # fmt: skip
     """Send each token to the ranks of its experts, by one launch behind `sort_experts`.
 
@@ -89,7 +90,7 @@ def dispatch(
 
 @prepared("out")
 def combine(
-    rows: Symmetric, ids: Any, places: Any, weights: Any, experts: int, out: Any = None, *, programs: int = MOST_PROGRAMS,
+    rows: Symmetric, ids: Any, places: Any, weights: Any, experts: int, out: Any = None, *, programs: int = PROGRAMS,
     stream: Any = None,
 ) -> Any:  # fmt: skip
     """The sum of each token's experts' results with weights, `[T, width]`, in `out` or a new tensor.

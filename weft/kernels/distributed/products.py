@@ -14,7 +14,7 @@ Between products, ranks meet in launches of one program (`weft.kernels.device.ra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -49,9 +49,8 @@ from weft.runtime.dtypes import ITEMSIZE
 
 OF_8 = "a multiple of 8"
 """Rows of 16-bit elements that begin at multiples of 16 bytes, as TMA needs."""
-CHUNK_BYTES = 8 << 20
-"""About as many bytes are sent before their receiver is told: a copy engine takes 23 us for them between two H200, and 3 us to
-begin another copy."""
+CHUNK_BYTES = 16 << 20
+"""About as many bytes are sent before their receiver is told: a copy engine takes 46 us for them between two H200."""
 MOST_CHUNKS = 16
 """Chunks of the rows of a rank."""
 ROWS = 128
@@ -71,7 +70,7 @@ def all_gather_matmul(
     `a` is `[world_size, m, K]`, and rank r has written `a[r]`, its rows; afterwards `a` holds all of A on every rank. `b` is
     `[K, N]`, of the same type (float16 or bfloat16). Returns `[world_size * m, N]` in that type, in `out` or a new tensor:
     every rank computes all rows, its own first. K and N are multiples of 8. Sums are in float32. Copy engines send the rows,
-    `chunk` of them at a time (by default about 8 MiB), and take no multiprocessor from the product. `config` is that of
+    `chunk` of them at a time (by default about 16 MiB), and take no multiprocessor from the product. `config` is that of
     `weft.kernels.matmul`, of a variant with a producer. Needs Hopper (`wgmma`). Raises LaunchError: kernels-ranks-symmetric,
     kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape, kernels-ranks-config, and those of `matmul`.
     """
@@ -97,18 +96,18 @@ def all_gather_matmul(
     if whole_number(rows) is None or not -(-m // MOST_CHUNKS) <= rows:
         raise fail(errors.RANKS_CHUNK, what=what, got=repr(chunk), rows=m, most=MOST_CHUNKS, least=-(-m // MOST_CHUNKS))
     product = product_of(whole, b, out, config, _gathers)
+    product = replace(product, config=replace(product.config, group=_bands(product, m)))
     return remember(a, key, _Gathering.of(a, whole, product, rows)).multiply(b, out, stream)
 
 
 @dataclass(frozen=True, slots=True)
 class _Gathering:
-    """A product of rows that are gathered. `parts` are the own rows by chunk, `words` one for each chunk of each rank."""
+    """A product of rows that are gathered: what begins it, and sends the own rows with a word for each chunk."""
 
     a: Symmetric
     whole: Any
-    parts: Sequence[Any]
-    words: Symmetric
     begin: Launch
+    sends: Sequence[Callable[[], None]]
     product: Product
     gathered: Gathered
     repeated: Repeated
@@ -119,11 +118,18 @@ class _Gathering:
         m, own = int(a.tensor.shape[1]), a.tensor[a.rank]
         words = room_of(a, "arrivals", (a.world_size * MOST_CHUNKS,), "int32")
         room = 1 << (a.world_size * MOST_CHUNKS - 1).bit_length()
-        begin = Launch(ranks.expect_chunks, 1, (words, -(-m // rows), room), num_warps=1)
         parts = [own[first : first + rows] for first in range(0, m, rows)]
+        sends: list[Callable[[], None]] = []
+        for hop in range(1, a.world_size):
+            # The rank behind this one needs these rows first.
+            receiver = (a.rank - hop) % a.world_size
+            for number, part in enumerate(parts, a.rank * len(parts)):
+                sends.append(a.group.copying(part, receiver, part))
+                sends.append(words.group.writing(words.tensor, receiver, number, 1))
+        begin = Launch(ranks.expect_chunks, 1, (words, len(parts), room), num_warps=1)
         # The launches differ in a, b and the output.
         repeated = Repeated(product.kernel, range(3))
-        return _Gathering(a, whole, parts, words, begin, product, (words, m, rows), repeated)
+        return _Gathering(a, whole, begin, sends, product, (words, m, rows), repeated)
 
     def multiply(self, b: Any, out: Any, stream: Any) -> Any:
         """Multiply, while the rows of all ranks are sent."""
@@ -140,19 +146,23 @@ class _Gathering:
             run(stream, *(of(x) for of, x in zip(product.parts, (self.whole, b, out), strict=True)))
 
     def _send(self) -> None:
-        a, words = self.a, self.words
-        for hop in range(1, a.world_size):
-            # The rank behind this one needs these rows first.
-            receiver = (a.rank - hop) % a.world_size
-            for number, part in enumerate(self.parts):
-                a.group.copy(part, receiver, part)
-                words.group.write_value(words.tensor, receiver, a.rank * len(self.parts) + number, 1)
+        for send in self.sends:
+            send()
 
 
 def _gathers(config: MatmulConfig) -> bool:
     """Whether a configuration can wait for rows of a: its producer loads them by TMA, tile by tile."""
     specialised = config.variant in ("cooperative", "ping_pong") and config.cluster == config.shares == 1
     return specialised and config.splits == 1 and not config.swap and not config.pack
+
+
+def _bands(product: Product, m: int) -> int:
+    """The rows of tiles that are walked together: a band with rows of two ranks would wait for those of the other one. About as
+    many as are best, such that equal bands are the rows of a rank."""
+    each, best = -(-m // product.rows), product.plan.group
+    bands = -(-each // best)
+    even = next((count for count in range(bands, min(2 * bands, each) + 1) if each % count == 0), bands)
+    return -(-each // even)
 
 
 def _chunk_rows(m: int, row_bytes: int) -> int:
@@ -286,7 +296,7 @@ class _Sums:
         def copy(first: int, end: int) -> None:
             part = out.tensor[start + first : start + end]
             for hop in range(1, out.world_size):
-                out.group.copy(part, (out.rank + hop) % out.world_size, part)
+                out.group.copying(part, (out.rank + hop) % out.world_size, part)()
 
         for before, piece in zip([None, *pieces], [*pieces, None], strict=True):
             if before is None:
