@@ -129,10 +129,10 @@ def write_value(x: Symmetric, rank: int, index: int, value: int) -> None:
 
     A captured graph writes the same value at each replay. In the simulator it is a release of scope sys. Raises LaunchError:
     ranks-word, ranks-option."""
-    number, found = checked_rank("write_value", rank, x.world_size), array(x.tensor)
-    if found is None or found.dtype != "int32" or extents(x.tensor) is None:
+    number, found, form = checked_rank("write_value", rank, x.world_size), array(x.tensor), extents(x.tensor)
+    if found is None or found.dtype != "int32" or form is None:
         raise fail(errors.WORD, got="a view" if found is None else found.dtype)
-    size = prod(extents(x.tensor)[0])  # pyright: ignore[reportOptionalSubscript]
+    size = prod(form[0])
     at, what = whole(index), whole(value)
     if at is None or not 0 <= at < size:
         expected = f"a word from 0 to {size - 1}"

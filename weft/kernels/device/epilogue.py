@@ -122,6 +122,14 @@ def finished(x, other, operands, row, column, form: gl.constexpr):
     return x
 
 
+@jit
+def add_extras(x: gl.tensor, rows: gl.tensor, columns: gl.tensor, extras: tuple[Any, ...]) -> gl.tensor:
+    """A function of an epilogue: x plus all that the caller passes as extras."""
+    for k in gl.static_range(len(extras)):
+        x += extras[k]
+    return x
+
+
 @gl.constexpr_function
 def largest(dtype: Any) -> float:
     """The largest number of a type of fp8."""

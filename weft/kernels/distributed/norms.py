@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from weft import language as gl
 from weft.distributed import Symmetric
@@ -72,7 +72,7 @@ def all_reduce_rms_norm(
     alone = method == "one_shot" or (method is None and small)
     programs = min(rows if alone else -(-rows // x.world_size), MOST_PROGRAMS)
     line = gl.BlockedLayout([min(given.each, block // 32)], [32], [warps], [0])
-    kernel = ranks.one_shot_norm if alone else ranks.two_shot_norm
+    kernel = cast("Any", ranks.one_shot_norm if alone else ranks.two_shot_norm)
     options = {"num_warps": warps, "maxnreg": REGISTERS}
     launched(kernel, programs, (x, residual, weight, out, rows, d, eps, line, block), options, stream)
     return out
