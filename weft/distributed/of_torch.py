@@ -65,10 +65,7 @@ class TorchGroup:
 
     def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:
         """What copies a tensor to the same place on a rank, on PyTorch's current stream; between GPUs a copy engine does it."""
-        if source.device != owner.device:
-            return partial(self.part(owner, rank).copy_, source)
-        size = owner.numel() * owner.element_size()
-        return copying(self.peers(owner, 0)[rank], source.data_ptr(), size)
+        return partial(self.part(owner, rank).copy_, source)
 
     def part(self, owner: Any, rank: int) -> Any:
         """The same place on a rank, as a tensor."""
@@ -89,12 +86,6 @@ class TorchGroup:
         handle = self.handle
         first = int(getattr(handle, "multicast_ptr", 0) or 0)
         return first and first + owner.data_ptr() + skip - int(handle.buffer_ptrs[handle.rank])
-
-
-def copying(target: int, source: int, size: int) -> Callable[[], None]:
-    """What copies bytes on PyTorch's current stream."""
-    cuda = _module("torch").cuda
-    return lambda: driver.call("cuMemcpyAsync", target, source, size, cuda.current_stream().cuda_stream)
 
 
 def writing(address: int, value: int) -> Callable[[], None]:
