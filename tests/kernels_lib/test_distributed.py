@@ -149,6 +149,7 @@ def test_the_loads_of_all_ranks_are_in_flight_together():
 
 
 SMALL = MatmulConfig(block_m=128, block_n=64, block_k=32, programs=5, stages=3, group=2)
+SWAPPED = MatmulConfig(block_m=128, block_n=48, block_k=32, programs=3, stages=4, swap=True)
 TURNS = MatmulConfig(variant="ping_pong", block_m=64, block_n=128, block_k=32, programs=3, stages=4, order="rows")
 
 
@@ -159,6 +160,7 @@ TURNS = MatmulConfig(variant="ping_pong", block_m=64, block_n=128, block_k=32, p
         # Tiles that have rows of two ranks, and of several chunks.
         (2, 200, 48, TURNS, 1),
         (3, 40, 16, SMALL, 2),
+        (2, 200, 48, SWAPPED, 7),
         pytest.param(2, 384, None, None, 3, marks=pytest.mark.matrix),
         pytest.param(4, 130, 33, SMALL, 4, marks=pytest.mark.matrix),
         pytest.param(8, 72, 72, TURNS, 5, marks=pytest.mark.matrix),

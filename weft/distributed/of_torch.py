@@ -11,11 +11,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+from weft.bounded import keep
 from weft.distributed.agreement import SECONDS, agree
 from weft.errors import distributed as errors
 from weft.errors import fail
@@ -31,6 +32,8 @@ _agreed: set[tuple[str, str, str]] = set()
 _asked: Counter[str] = Counter()
 """By group, the number of questions. It is the same on all ranks, which ask in the same order."""
 _lock = Lock()
+MOST_PARTS = 256
+"""Parts of other ranks' memory that a group remembers as tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +45,7 @@ class TorchGroup:
     name: str
     device: Any
     handle: Any
+    parts: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     def peers(self, owner: Any, skip: int) -> Sequence[int]:
         """The address `skip` bytes after the start of a symmetric tensor, on each rank. Raises ranks-no-peer-access."""
@@ -69,9 +73,13 @@ class TorchGroup:
 
     def part(self, owner: Any, rank: int) -> Any:
         """The same place on a rank, as a tensor."""
-        handle = self.handle
-        skip = (owner.data_ptr() - int(handle.buffer_ptrs[handle.rank])) // owner.element_size()
-        return handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip)
+        key = owner.data_ptr(), owner.shape, owner.dtype, rank
+        found = self.parts.get(key)
+        if found is None:
+            skip = (owner.data_ptr() - int(self.handle.buffer_ptrs[self.rank])) // owner.element_size()
+            found = self.handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip)
+            keep(self.parts, key, found, MOST_PARTS)
+        return found
 
     def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
         """What sets a word on a rank, on PyTorch's current stream."""

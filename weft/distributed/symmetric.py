@@ -109,17 +109,27 @@ def copy(x: Symmetric, rank: int, source: Any) -> None:
     the other rank: a kernel behind it on the stream signals that it is done, and one before it waits for what the rank may
     still read. The simulator reports races of copies as those of kernels. Raises LaunchError: ranks-copy, ranks-option."""
     number, owner = checked_rank("copy", rank, x.world_size), x.tensor
-    forms = [(array(each), extents(each)) for each in (owner, source)]
-    dtypes = [None if found is None else found.dtype for found, _ in forms]
-    shapes = [None if form is None else form[0] for _, form in forms]
-    lines = [form is not None and _is_line(*form) for _, form in forms]
-    if dtypes[0] is None or dtypes[0] != dtypes[1] or shapes[0] != shapes[1] or not all(lines):
-        shown = [
-            f"{dtype} {list(shape or ())}{'' if line else ', with gaps or in another order'}" if dtype else "no array"
-            for dtype, shape, line in zip(dtypes, shapes, lines, strict=True)
-        ]
-        raise fail(errors.COPY, got=shown[1], wanted=shown[0])
+    if not _alike(owner, source):
+        forms = [(array(each), extents(each)) for each in (owner, source)]
+        dtypes = [None if found is None else found.dtype for found, _ in forms]
+        shapes = [None if form is None else form[0] for _, form in forms]
+        lines = [form is not None and _is_line(*form) for _, form in forms]
+        if dtypes[0] is None or dtypes[0] != dtypes[1] or shapes[0] != shapes[1] or not all(lines):
+            shown = [
+                f"{dtype} {list(shape or ())}{'' if line else ', with gaps or in another order'}"
+                if dtype
+                else "no array"
+                for dtype, shape, line in zip(dtypes, shapes, lines, strict=True)
+            ]
+            raise fail(errors.COPY, got=shown[1], wanted=shown[0])
     x.group.copying(owner, number, source)()
+
+
+def _alike(owner: Any, source: Any) -> bool:
+    """Whether both are tensors of PyTorch that certainly may be copied: what is asked of any arrays takes the host longer."""
+    if not of_torch(owner) or type(owner) is not type(source) or owner.dtype != source.dtype or owner.shape != source.shape:
+        return False
+    return bool(owner.is_contiguous() and source.is_contiguous())
 
 
 def write_value(x: Symmetric, rank: int, index: int, value: int) -> None:

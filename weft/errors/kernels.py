@@ -377,7 +377,7 @@ RANKS_CONFIG = row(
     "kernels-ranks-config",
     LaunchError,
     "all_gather_matmul got {got}, whose loads cannot wait for rows of other ranks",
-    'use a "cooperative" or "ping_pong" variant with splits=1, shares=1, cluster=1, and without swap and pack',
+    'use a "cooperative" or "ping_pong" variant with splits=1, shares=1, cluster=1, and without pack',
 )
 RANKS_CHUNK = row(
     "kernels-ranks-chunk",

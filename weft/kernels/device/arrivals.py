@@ -1,5 +1,5 @@
-"""A product whose a is gathered from all ranks while it runs: copy engines bring the rows of other ranks, chunk by chunk, and
-set a word for each chunk; the producer waits for the words of the rows that it loads.
+"""A product of which one operand is gathered from all ranks while it runs: copy engines bring the rows of other ranks, chunk
+by chunk, and set a word for each chunk; the producer waits for the words of the rows that it loads.
 
 A rank begins with its own rows, which are there, and goes on with those of the next ranks, in the order in which they arrive.
 It waits for chunks in that order only, so that each is waited for once: a later one is seldom there before an earlier one.
@@ -19,9 +19,16 @@ shorter."""
 
 @jit
 def first_tile(gathered, rows: gl.constexpr):
-    """The first tile, of so many rows, that has no rows of the rank before this one."""
+    """The first tile, of so many rows of the operand, that has none of the rank before this one."""
     words, each, _ = gathered
     return gl.cdiv(words.rank * each, rows) % gl.cdiv(words.world_size * each, rows)
+
+
+@jit
+def turned(number, first, count):
+    """The number of a tile along the operand's rows, counted from a first one on."""
+    number += first
+    return gl.where(number < count, number, number - count)
 
 
 @jit
@@ -36,8 +43,8 @@ def behind_own(gathered, row):
 
 @jit
 def wait_for_rows(gathered, seen, row, rows: gl.constexpr):
-    """Wait until so many rows of a have arrived, of which `row` is the first; `seen` chunks have been waited for before.
-    Returns how many have been now."""
+    """Wait until so many rows of the operand have arrived, of which `row` is the first; `seen` chunks have been waited for
+    before. Returns how many have been now."""
     words, each, chunk = gathered
     chunks = gl.cdiv(each, chunk)
     last = min(row + rows, words.world_size * each) - 1

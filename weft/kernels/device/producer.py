@@ -17,18 +17,38 @@ from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier
 
 
 @jit
-def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, plan: gl.constexpr):
-    """Load the blocks of all tiles of the program, each as soon as its slot is free, and its rows of a have arrived.
+def produce(
+    ring,
+    free,
+    both_free,
+    a,
+    b,
+    a_row,
+    a_k,
+    b_row,
+    b_k,
+    M,
+    N,
+    K,
+    batch,
+    gathered,
+    across: gl.constexpr,
+    plan: gl.constexpr,
+):
+    """Load the blocks of all tiles of the program, each as soon as its slot is free, and its rows of what is gathered are there.
 
     In a cluster, the barriers `both_free` complete when a slot is free in both CTAs."""
     chain.join(plan)
-    schedule = Schedule.make(M, N, batch, plan, gathered)
+    schedule = Schedule.make(M, N, batch, plan, gathered, across)
     at, arrived = ring.start(), 0
     for index in range(schedule.count()):
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
         if gathered is not None:
-            arrived = wait_for_rows(gathered, arrived, row * plan.rows, plan.rows)
+            if across:
+                arrived = wait_for_rows(gathered, arrived, column * plan.columns, plan.columns)
+            else:
+                arrived = wait_for_rows(gathered, arrived, row * plan.rows, plan.rows)
         left, right = of_batch(a, batch, 1, part, plan.a, plan), of_batch(b, batch, 2, part, plan.b, plan)
         for block in range(first, end):
             k = block * plan.block_k

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.arrivals import first_tile
+from weft.kernels.device.arrivals import first_tile, turned
 from weft.kernels.device.schedulers import place
 
 
@@ -14,7 +14,8 @@ class Schedule:
     tiles of its own, one product behind the other.
 
     `tiles` is the total number, `rows` and `columns` are the extents of the output in tiles. This program's tiles are `start`,
-    `start + step`, ... Rows are walked from `first` on, and then from 0, where a is gathered (`weft.kernels.device.arrivals`).
+    `start + step`, ... Where an operand is gathered (`weft.kernels.device.arrivals`), its rows are
+    walked from the tile `first` on, and then from 0: a's, which are rows of tiles, or with `across` b's, which are columns.
     """
 
     start: gl.tensor
@@ -23,6 +24,7 @@ class Schedule:
     rows: gl.tensor
     columns: gl.tensor
     first: gl.tensor | None
+    across: gl.constexpr
     order: gl.constexpr
     group: gl.constexpr
     splits: gl.constexpr
@@ -30,7 +32,7 @@ class Schedule:
 
     @staticmethod
     @jit
-    def make(M, N, batch, plan: gl.constexpr, gathered=None):
+    def make(M, N, batch, plan: gl.constexpr, gathered=None, across: gl.constexpr = False):
         """The schedule of an [M, N] output, or of a batch of them."""
         rows, columns = gl.cdiv(M, plan.rows), gl.cdiv(N, plan.columns)
         tiles = rows * columns * plan.splits
@@ -42,7 +44,8 @@ class Schedule:
             tiles,
             rows,
             columns,
-            None if gathered is None else first_tile(gathered, plan.rows),
+            None if gathered is None else first_tile(gathered, plan.columns if across else plan.rows),
+            across,
             plan.order,
             plan.group,
             plan.splits,
@@ -73,6 +76,8 @@ class Schedule:
         part = number % self.splits
         row, column = place(number // self.splits, self.rows, self.columns, self.order, self.group)
         if self.first is not None:
-            row += self.first
-            row = gl.where(row < self.rows, row, row - self.rows)
+            if self.across:
+                column = turned(column, self.first, self.columns)
+            else:
+                row = turned(row, self.first, self.rows)
         return row, column, before + part if self.batched else part

@@ -75,12 +75,12 @@ def zeros_of(rows: gl.constexpr, plan: gl.constexpr):
 
 
 @jit
-def consume_cooperatively(number: gl.constexpr, ring, free, target, shares, K, gathered):
+def consume_cooperatively(number: gl.constexpr, ring, free, target, shares, K, gathered, across: gl.constexpr):
     """The cooperative consumer: it computes its part of the rows of every tile."""
     plan: gl.constexpr = ring.plan
     chain.join(plan)
     rows: gl.constexpr = plan.block_m // plan.consumers
-    schedule = Schedule.make(target.M, target.N, target.batch, plan, gathered)
+    schedule = Schedule.make(target.M, target.N, target.batch, plan, gathered, across)
     acc = zeros_of(rows, plan)
     at = ring.start()
     for index in range(schedule.count()):
@@ -94,7 +94,7 @@ def consume_cooperatively(number: gl.constexpr, ring, free, target, shares, K, g
 
 
 @jit
-def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K, gathered):
+def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K, gathered, across: gl.constexpr):
     """The ping-pong consumer: it computes every other tile, with its mainloop during the other consumer's epilogue.
 
     The turn is passed on when all MMAs of a tile have been issued. The turn also keeps a consumer from waiting on a slot's
@@ -102,7 +102,7 @@ def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K, gathere
     """
     plan: gl.constexpr = ring.plan
     chain.join(plan)
-    schedule = Schedule.make(target.M, target.N, target.batch, plan, gathered)
+    schedule = Schedule.make(target.M, target.N, target.batch, plan, gathered, across)
     count = schedule.count()
     acc = zeros_of(plan.block_m, plan)
     at = ring.start()
@@ -136,18 +136,22 @@ SIZES = ["given", "batch", "M", "N", "K", "row_stride", "column_stride"]
 def matmul_cooperative(
     a: Operands, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
     K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan], gathered: Gathered = None,
+    across: gl.constexpr[bool] = False,
 ) -> None:  # fmt: skip
     """The cooperative matmul with `plan.consumers` consumers; see the module."""
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, plan.consumers)
     both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
     outputs = (out, given, row_stride, column_stride, M, N, batch, plan)
-    source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, plan))
+    source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, across, plan))
     work = ()
     for number in gl.static_range(plan.consumers):
         work = (
             *work,
-            (consume_cooperatively, (number, ring, free, Target.make(*outputs), Shares.make(plan), K, gathered)),
+            (
+                consume_cooperatively,
+                (number, ring, free, Target.make(*outputs), Shares.make(plan), K, gathered, across),
+            ),
         )
     gl.warp_specialize([*work, source], [4] * (plan.consumers - 1) + [plan.producers], plan.registers)
 
@@ -156,6 +160,7 @@ def matmul_cooperative(
 def matmul_ping_pong(
     a: Operands, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
     K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan], gathered: Gathered = None,
+    across: gl.constexpr[bool] = False,
 ) -> None:  # fmt: skip
     """The ping-pong matmul; see the module."""
     ring = Ring.make(plan)
@@ -164,9 +169,9 @@ def matmul_ping_pong(
     outputs = (out, given, row_stride, column_stride, M, N, batch, plan)
     gl.warp_specialize(
         [
-            (consume_ping_pong, (0, ring, free, turn, Target.make(*outputs), K, gathered)),
-            (consume_ping_pong, (1, ring, free, turn, Target.make(*outputs), K, gathered)),
-            (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, plan)),
+            (consume_ping_pong, (0, ring, free, turn, Target.make(*outputs), K, gathered, across)),
+            (consume_ping_pong, (1, ring, free, turn, Target.make(*outputs), K, gathered, across)),
+            (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, across, plan)),
         ],
         [4, plan.producers],
         plan.registers,

@@ -138,11 +138,12 @@ class _Gathering:
 
     def _launch(self, b: Any, out: Any, stream: Any) -> None:
         product, run = self.product, self.repeated.ready()
+        operands = (b, self.whole) if product.config.swap else (self.whole, b)
         if run is None:
-            arguments = (*product.arguments(self.whole, b, out, None), self.gathered)
+            arguments = (*product.arguments(*operands, out, None), self.gathered, product.config.swap)
             self.repeated.launch(product.grid, *arguments, **product.options, stream=stream)
         else:
-            run(stream, *(of(x) for of, x in zip(product.parts, (self.whole, b, out), strict=True)))
+            run(stream, *(of(x) for of, x in zip(product.parts, (*operands, out), strict=True)))
 
     def _send(self) -> None:
         for send in self.sends:
@@ -150,14 +151,17 @@ class _Gathering:
 
 
 def _gathers(config: MatmulConfig) -> bool:
-    """Whether a configuration can wait for rows of a: its producer loads them by TMA, tile by tile."""
+    """Whether a configuration can wait for rows: its producer loads them by TMA, tile by tile."""
     specialised = config.variant in ("cooperative", "ping_pong") and config.cluster == config.shares == 1
-    return specialised and config.splits == 1 and not config.swap and not config.pack
+    return specialised and config.splits == 1 and not config.pack
 
 
 def _bands(product: Product, m: int) -> int:
-    """The rows of tiles that are walked together: a band with rows of two ranks would wait for those of the other one. About as
-    many as are best, such that equal bands are the rows of a rank."""
+    """The rows of tiles that are walked together, column by column: a band with rows of two ranks would wait for those of the
+    other one. About as many as are best, such that equal bands are the rows of a rank; all of them where columns are
+    gathered."""
+    if product.config.swap:
+        return -(-product.out.shape[0] // product.rows)
     each, best = -(-m // product.rows), product.plan.group
     bands = -(-each // best)
     even = next((count for count in range(bands, min(2 * bands, each) + 1) if each % count == 0), bands)
