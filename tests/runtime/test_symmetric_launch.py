@@ -22,6 +22,9 @@ class Group:
     def peers(self, owner: FakeTensor, skip: int) -> tuple[int, ...]:
         return tuple(peer + skip for peer in self.all)
 
+    def pes(self) -> None:
+        return None
+
     def pads(self) -> tuple[int, int]:
         return 0x7000, 0x8000
 
