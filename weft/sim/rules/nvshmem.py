@@ -107,5 +107,6 @@ def _send(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None) -> None
 
 def _settle(task: Task) -> None:
     """Lowering puts barriers around these operations. Tile IR does not contain them yet, so their order is applied here."""
-    if not task.machine.lowered and task.machine.func.attrs.sync != "none":
+    attrs = task.machine.func.attrs
+    if not task.machine.lowered and attrs.sync != "none" and attrs.block is None:
         task.settled = task.clock.position

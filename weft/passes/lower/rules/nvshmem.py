@@ -23,7 +23,11 @@ def put(lo: Lowering, op: Op) -> None:
 
 
 def by_one(lo: Lowering, op: Op) -> None:
-    """One thread calls NVSHMEM for all, which come before and go on behind it together."""
+    """One thread calls NVSHMEM for all, which come before and go on behind it together. In a kernel that is launched by threads,
+    each one that executes it does."""
+    if lo.source.attrs.block is not None:
+        lo.emit(op.kind)
+        return
     lo.emit(sync.barrier, reason=f"before {op.name}")
     with where(lo, lo.first_thread()):
         lo.emit(op.kind)
