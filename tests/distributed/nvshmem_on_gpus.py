@@ -178,7 +178,9 @@ def measure(rank: int) -> None:
             torch.cuda.synchronize()
             times.append(start.elapsed_time(end))
         best = sorted(times)[len(times) // 2]
-        say(f"64 MiB to the next rank by {programs} programs: {best * 1e3:.0f} us, {n * 4 / best / 1e6:.0f} GB/s each way")
+        say(
+            f"64 MiB to the next rank by {programs} programs: {best * 1e3:.0f} us, {n * 4 / best / 1e6:.0f} GB/s each way"
+        )
 
 
 def describe(tensor: torch.Tensor, shared: Any) -> None:
@@ -190,7 +192,9 @@ def describe(tensor: torch.Tensor, shared: Any) -> None:
 
 def main() -> None:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    say(f"torch {torch.__version__}, CUDA {torch.version.cuda}, {torch.cuda.get_device_name()}, weft {weft.__version__}")
+    say(
+        f"torch {torch.__version__}, CUDA {torch.version.cuda}, {torch.cuda.get_device_name()}, weft {weft.__version__}"
+    )
     say(f"NVSHMEM available: {symm_mem.is_nvshmem_available()}; the wheel: {nvshmem.installed()}")
     say(str({name: value for name, value in os.environ.items() if name.startswith(("NVSHMEM", "TORCH_SYMM", "NCCL"))}))
     symm_mem.set_backend("NVSHMEM")

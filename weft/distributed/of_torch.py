@@ -2,8 +2,8 @@
 
 PyTorch's own signal pads belong to its kernels, which expect them to be zero between two of them, so weft allocates pads of its
 own: one per group and device, zeroed once, before the first kernel. What PyTorch offers here is alpha
-(`torch.distributed._symmetric_memory`); this file is all that weft knows of it: `empty`, `rendezvous`, `get_backend`, and the handle's
-`rank`, `world_size`, `buffer_ptrs`, `multicast_ptr`, `get_buffer` and `barrier`.
+(`torch.distributed._symmetric_memory`); this file is all that weft knows of it: `empty`, `rendezvous`, `get_backend`, and the
+handle's `rank`, `world_size`, `buffer_ptrs`, `multicast_ptr`, `get_buffer` and `barrier`.
 
 After `set_backend("NVSHMEM")` all symmetric tensors of a process are NVSHMEM's memory, the pads among them. The address of a
 rank that pointers do not reach is then 0, and a rank's number in NVSHMEM is its number in the default group.

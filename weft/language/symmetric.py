@@ -209,7 +209,7 @@ def put(x: symmetric, rank: Any, source: tensor, count: Any, at: Any = 0) -> Non
     ranks-put-block.
     """
     _check_nvshmem("put", x)
-    if not isinstance(source, tensor) or not source.is_scalar or source.element != x.pointer.element:
+    if not isinstance(cast("object", source), tensor) or not source.is_scalar or source.element != x.pointer.element:
         raise fail(errors.PUT_SOURCE, dtype=x.dtype.name, got=name_of(source))
     if isinstance(rank, tensor) and not rank.is_scalar:
         raise fail(errors.RANK_TYPE, what="gl.put", got=name_of(rank))

@@ -1,8 +1,8 @@
 """NVSHMEM's device functions for kernels that put data to other ranks: compiled and linked when such a kernel is loaded.
 
 Kernels call the four functions of `SHIM`, which is CUDA C++ against the headers of the installed wheel (`nvidia-nvshmem-cu13`).
-NVRTC compiles it once for each version and architecture. nvJitLink links kernel, shim and the wheel's `libnvshmem_device.a`; the
-disk cache keeps both results. The kernel itself is compiled without NVSHMEM, so its cubin is the same with any version of it.
+NVRTC compiles it once for each version and architecture. nvJitLink links kernel, shim and the wheel's `libnvshmem_device.a`;
+the disk cache keeps both results. The kernel itself is compiled without NVSHMEM, so its cubin is the same with any version.
 
 A module that calls NVSHMEM has a copy of the library's state in constant memory, which `nvshmemx_cumodule_init` fills. That is
 a function of the host library that PyTorch has loaded and initialised with its first symmetric tensor: another copy of the
@@ -146,7 +146,9 @@ class Installed:
     @property
     def host_library(self) -> str:
         """The file name of the host library, as PyTorch loads it."""
-        return next((path.name for path in sorted((self.root / "lib").glob("libnvshmem_host.so*"))), "libnvshmem_host.so.3")
+        return next(
+            (path.name for path in sorted((self.root / "lib").glob("libnvshmem_host.so*"))), "libnvshmem_host.so.3"
+        )
 
 
 def linked(cubin: bytes, name: str, arch: str) -> bytes:

@@ -1,8 +1,8 @@
 """Puts by NVSHMEM, and signals that follow them.
 
-A put is made by an actor of its own, one for each task and rank that it puts to, whose clock begins with what the task knows. It
-moves its data when a quiet or a signal to that rank requires it, at the end of the block, or at a random moment before. A quiet
-joins the clocks of these actors to the task's, a signal that of its rank's to what it publishes.
+A put is made by an actor of its own, one for each task and rank that it puts to, whose clock begins with what the task knows.
+It moves its data when a quiet or a signal to that rank requires it, at the end of the block, or at a random moment before. A
+quiet joins the clocks of these actors to the task's, a signal that of its rank's to what it publishes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ def _put(task: Task, op: Op, ptr: Data, source: Data, count: Data, pe: Data) -> 
     size = int(np.ravel(count.array)[0])
     if size <= 0:
         return
-    into, target, rank = _elements(task, op, ptr, 0, size, "writes")
-    origin, read, own = _elements(task, op, source, 1, size, "reads")
-    member = task.machine.member
-    if own != (None if member is None else member.rank):
+    into, target = _elements(task, op, ptr, 0, size, "writes")
+    origin, read = _elements(task, op, source, 1, size, "reads")
+    member, races = task.machine.member, task.machine.races
+    # Memory of NVSHMEM is that of a world.
+    assert member is not None
+    rank = member.rank_of(target.segment.buffer.data)
+    assert rank is not None
+    if member.rank_of(read.segment.buffer.data) != member.rank:
         raise task.fail(hazard.PUT_LOCAL, op, name=read.segment.buffer.name)
-    races = task.machine.races
-    if member is not None and races is not None and rank is not None:
+    if races is not None:
         known = races.published.present(task, op)
         actor = task.machine.log.puts.get((task.number, rank))
         if actor is None:
@@ -50,8 +53,8 @@ def _put(task: Task, op: Op, ptr: Data, source: Data, count: Data, pe: Data) -> 
 
 def _elements(
     task: Task, op: Op, start: Data, operand: int, count: int, verb: str
-) -> tuple[Request, GlobalPlace, int | None]:  # fmt: skip
-    """Consecutive elements, and the rank that has them; None if they are no symmetric memory."""
+) -> tuple[Request, GlobalPlace]:  # fmt: skip
+    """Consecutive elements, and their place."""
     pointer = Data(np.ravel(start.array)[:1], start.undefined, start.wrapped)
     every = access.moved_by(pointer, Data(arange(count)), access.pointee(op, operand).itemsize)
     request = Request(task, op, every, None, operand=operand)
@@ -59,8 +62,7 @@ def _elements(
         (place,) = request.heap.places(request.access)
     except BadAddress:
         raise request.fault(verb) from None
-    member = task.machine.member
-    return request, place, None if member is None else member.rank_of(place.segment.buffer.data)
+    return request, place
 
 
 @rule(nvshmem.quiet)

@@ -23,8 +23,8 @@ def put(lo: Lowering, op: Op) -> None:
 
 
 def by_one(lo: Lowering, op: Op) -> None:
-    """One thread calls NVSHMEM for all, which come before and go on behind it together. In a kernel that is launched by threads,
-    each one that executes it does."""
+    """One thread calls NVSHMEM for all, which come before and go on behind it together. In a kernel that is launched by
+    threads, each one that executes it does."""
     if lo.source.attrs.block is not None:
         lo.emit(op.kind)
         return
