@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import weft
+from tests.distributed.planted import ROWS, SMEM
 from tests.distributed.worlds import EACH, LINE, stage
 from weft import language as gl
 from weft.errors.hazard import OutOfBounds, PutSource, RankRace
 from weft.kernels import distributed
+from weft.language.nvidia.hopper import fence_async_global, fence_async_shared, mbarrier, tma
 
 BOTH = pytest.mark.parametrize("of", ["tile", "lowered"])
 WAYS = [(0, True), (3, False), pytest.param(1, False, marks=pytest.mark.matrix)]
@@ -204,5 +206,44 @@ def test_signals_of_threads(of: str):
         y = np.zeros(32, np.int32)
         by_threads[1](weft.Symmetric(weft.distributed.empty(4, np.float32)), y, block=32)
         np.testing.assert_array_equal(y, np.arange(32))
+
+    run(on, 2, of)
+
+
+@weft.jit
+def tma_at_both_ends(x: gl.symmetric, y: gl.symmetric, out, ROWS: gl.constexpr, SMEM: gl.constexpr):
+    other = 1 - x.rank
+    source, target = (
+        tma.make_tensor_descriptor(x.local, [16, 32], [32, 1], [16, 32], SMEM),
+        tma.make_tensor_descriptor(y.local, [16, 32], [32, 1], [16, 32], SMEM),
+    )
+    tile = gl.allocate_shared_memory(gl.float32, [16, 32], SMEM)
+    tile.store(gl.full([16, 32], 5.0, gl.float32, ROWS) + x.rank)
+    fence_async_shared()
+    tma.async_copy_shared_to_global(source, [0, 0], tile)
+    tma.store_wait(0, read_only=False)
+    gl.put(y, other, x.local, 512)
+    gl.signal(y, other)
+    gl.wait_signal(y, other)
+    fence_async_global()
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, 2048)
+    tma.async_copy_global_to_shared(target, [0, 0], bar, tile)
+    mbarrier.wait(bar, 0)
+    at = gl.expand_dims(gl.arange(0, 16, gl.SliceLayout(1, ROWS)), 1) * 32
+    at += gl.expand_dims(gl.arange(0, 32, gl.SliceLayout(0, ROWS)), 0)
+    gl.store(out + at, tile.load(ROWS))
+    mbarrier.invalidate(bar)
+    gl.quiet(x)
+
+
+@BOTH
+def test_tma_writes_the_source_and_reads_the_target(of: str):
+    def on(rank: int) -> None:
+        x, y = (weft.distributed.empty((16, 32), np.float32) for _ in range(2))
+        out = np.zeros((16, 32), np.float32)
+        tma_at_both_ends[1](weft.Symmetric(x), weft.Symmetric(y), out, ROWS, SMEM)
+        np.testing.assert_array_equal(out, 6 - rank)
 
     run(on, 2, of)

@@ -29,6 +29,7 @@ from weft.sim.memory.clocks import EVERY
 from weft.sim.memory.heap import GlobalPlace, Heap, HeapAccess
 from weft.sim.memory.history import History
 from weft.sim.memory.launches import Dependence
+from weft.sim.memory.learned import Known
 from weft.sim.memory.published import Published, scope_of
 from weft.sim.memory.tracks import (
     AGAINST,
@@ -499,6 +500,11 @@ class Races:
         if self.published.enabled:
             self.published.release(touch, addresses, replaces)
             self._settle(touch.task, touch.each)
+
+    def present(self, task: Actor, op: Op) -> Known:
+        """The clock that a task would publish now by an operation of all its threads."""
+        self._settle(task, each=False)
+        return self.published.present(task, op)
 
     def fenced_write(self, touch: Touch, addresses: Array, replaces: bool) -> None:
         """A relaxed write at these addresses, which a fence before it makes a release."""

@@ -39,7 +39,7 @@ def _put(task: Task, op: Op, ptr: Data, source: Data, count: Data, pe: Data) -> 
     if member.rank_of(read.segment.buffer.data) != member.rank:
         raise task.fail(hazard.PUT_LOCAL, op, name=read.segment.buffer.name)
     if races is not None:
-        known = races.published.present(task, op)
+        known = races.present(task, op)
         actor = task.machine.log.puts.get((task.number, rank))
         if actor is None:
             actor = task.machine.log.puts[task.number, rank] = member.puts(task.pid, known)
