@@ -202,8 +202,8 @@ def put(x: symmetric, rank: Any, source: tensor, count: Any, at: Any = 0) -> Non
     The copy is non-blocking. The program may neither overwrite the source nor rely on the target before `gl.quiet(x)`. The rank
     may read the target after `gl.wait_signal` for a `gl.signal(x, rank)` that follows the put; nothing else orders the two, a
     later put to the same elements neither. For TMA both ends are accesses of threads: a source that TMA has written needs
-    `tma.store_wait(0)` before, a target that TMA reads `fence_async_global` behind the wait. A put to memory that this GPU reaches is a copy by all threads; any other is one
-    request to the network (`nvshmem_putmem_nbi`).
+    `tma.store_wait(0)` before, a target that TMA reads `fence_async_global` behind the wait. A put to memory that this GPU
+    reaches is a copy by all threads; any other is one request to the network (`nvshmem_putmem_nbi`).
 
     NVSHMEM Library Documentation, "Remote Memory Access" and "Memory Ordering". Raises CompilationError:
     ranks-symmetric-needed, ranks-nvshmem-needed, ranks-no-rank, ranks-rank-type, ranks-put-source, ranks-put-number,
