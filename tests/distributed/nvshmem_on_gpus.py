@@ -30,7 +30,7 @@ FLAGS = 1024
 
 @weft.jit
 def put_on(x: gl.symmetric, y: gl.symmetric, n: int, size: int, begin: int, FLAGS: gl.constexpr):
-    """Put `n` elements of `x` from `begin` on to the next rank's `y`, in blocks; both ranks meet."""
+    """Put `n` elements of `x`, from `begin` on, to the next rank's `y`: `size` of them by each program."""
     after, before = (x.rank + 1) % x.world_size, (x.rank + x.world_size - 1) % x.world_size
     number = gl.program_id(0)
     first = number * size
@@ -177,10 +177,9 @@ def measure(rank: int) -> None:
             end.record()
             torch.cuda.synchronize()
             times.append(start.elapsed_time(end))
-        best = sorted(times)[len(times) // 2]
-        say(
-            f"64 MiB to the next rank by {programs} programs: {best * 1e3:.0f} us, {n * 4 / best / 1e6:.0f} GB/s each way"
-        )
+        median = sorted(times)[len(times) // 2]
+        rate = n * 4 / median / 1e6
+        say(f"64 MiB to the next rank by {programs} programs: {median * 1e3:.0f} us, {rate:.0f} GB/s each way")
 
 
 def describe(tensor: torch.Tensor, shared: Any) -> None:
