@@ -61,6 +61,9 @@ class Group:
         dist.init_process_group("nccl")
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.name = dist.group.WORLD.group_name
+        import torch.distributed._symmetric_memory as symm_mem
+
+        self.lined = symm_mem.rendezvous(self.symmetric(1), self.name)
 
     def symmetric(self, *shape: int, dtype: Any = None) -> Any:
         """A symmetric tensor."""
@@ -82,10 +85,16 @@ class Group:
         self.dist.all_reduce(found, self.dist.ReduceOp.MAX)
         return float(found.item())
 
+    def line_up(self) -> None:
+        """Let the streams of all ranks go on from here at the same time: hosts leave a barrier up to 100 us apart, which would
+        count as time of the calls behind it."""
+        self.lined.barrier()
+
     def once(self, call: Call, calls: int) -> float:
         """Microseconds of one call, of several in a row behind a barrier."""
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.barrier()
+        self.line_up()
         begin.record()
         for _ in range(calls):
             call()
@@ -157,6 +166,9 @@ class OnOneGpu(Group):
 
         weft.distributed.barrier()
 
+    def line_up(self) -> None:
+        """Ranks of one GPU are compared with nothing."""
+
     def slowest(self, microseconds: float) -> float:
         """The own time."""
         return microseconds
@@ -206,7 +218,7 @@ def all_reduce(group: Group, quick: bool) -> list[Line]:
         # Sums of sums grow without bound; zeros stay zeros, and take as long.
         for value in (x, theirs, plain):
             value.zero_()
-        for how, found in group.timed(variants, _rounds(quick, 30), 10).items():
+        for how, found in group.timed(variants, _rounds(quick, 30), 10 if nbytes > 1 << 20 else 50).items():
             ours = found.pop("weft")
             lines.append(Line(f"all-reduce {nbytes >> 10} KiB, {how}", ours, "us", found, GOALS.get((how, nbytes), ())))
     return lines
@@ -220,24 +232,28 @@ def peer_copy(group: Group, quick: bool) -> list[Line]:
     nbytes = COPIED >> (6 if quick else 0)
     x, out = group.randn(nbytes // 2), group.symmetric(group.size, nbytes // 2)
     shared = weft.Symmetric(out)
-    variants: dict[str, Call] = {"weft": lambda: distributed.all_gather(x, shared)}
-    _check(group, variants["weft"], group.gathered(x)[group.size - 1], lambda: out[group.size - 1], 0)
+    row = weft.Symmetric(out[group.rank])
+    after = (group.rank + 1) % group.size
+    variants: dict[str, Call] = {
+        "weft": lambda: weft.distributed.copy(row, after, x), "all_gather": lambda: distributed.all_gather(x, shared)
+    }  # fmt: skip
+    _check(group, variants["all_gather"], group.gathered(x)[group.size - 1], lambda: out[group.size - 1], 0)
     if group.peers:
         import torch.distributed._symmetric_memory as symm_mem
 
-        handle, after = symm_mem.rendezvous(out, group.name), (group.rank + 1) % group.size
-        target = handle.get_buffer(after, out.shape, out.dtype)[group.rank]
+        target = symm_mem.rendezvous(out, group.name).get_buffer(after, out.shape, out.dtype)[group.rank]
         variants["cudaMemcpyPeerAsync"] = lambda: target.copy_(x)
     found = group.measure(variants, _rounds(quick, 30), 5)
     ours = found.pop("weft")
     goals = (Goal(1 / 0.98, "cudaMemcpyPeerAsync", ceiling=True),)
-    return [Line(f"copy {nbytes >> 20} MiB to every rank", ours, "us", found, goals if group.peers else ())]
+    what = f"copy {nbytes >> 20} MiB to the next rank"
+    return [Line(what, ours, "us", found, goals if group.peers else ())]
 
 
 def gather_and_multiply(group: Group, quick: bool) -> list[Line]:
     """All-gather of the rows of A, and A @ B."""
     import weft
-    from weft.kernels import distributed, matmul
+    from weft.kernels import MatmulConfig, distributed, matmul
 
     lines: list[Line] = []
     for shape, goal in GATHERED.items():
@@ -247,7 +263,7 @@ def gather_and_multiply(group: Group, quick: bool) -> list[Line]:
         out = group.torch.empty(rows, n, device="cuda", dtype=shard.dtype)
         a[group.rank].copy_(shard)
         shared, whole = weft.Symmetric(a), group.torch.cat(group.gathered(shard))
-        config = None if group.peers else distributed.GatherMatmulConfig(programs=60)
+        config = None if group.peers else MatmulConfig(programs=60)
         variants: dict[str, Call] = {
             "weft": lambda shared=shared, b=b, out=out, config=config: distributed.all_gather_matmul(
                 shared, b, out, config=config
@@ -275,15 +291,15 @@ def gather_and_multiply(group: Group, quick: bool) -> list[Line]:
 def multiply_and_add(group: Group, quick: bool) -> list[Line]:
     """A @ B with reduce-scatter, and with all-reduce."""
     import weft
-    from weft.kernels import distributed, matmul
+    from weft.kernels import MatmulConfig, distributed, matmul
 
     lines: list[Line] = []
     for shape, goal in SUMMED.items():
         rows, n, whole_k = (size >> 3 for size in shape) if quick else shape
         k, m = whole_k // group.size, rows // group.size
         a, b = group.randn(rows, k), group.randn(k, n)
-        config = None if group.peers else distributed.ReduceMatmulConfig(programs=60)
-        elements = distributed.work_elements(rows, n, group.size, config)
+        config = None if group.peers else MatmulConfig(programs=60)
+        elements = distributed.work_elements(rows, n, group.size)
         work, every = weft.Symmetric(group.symmetric(elements)), weft.Symmetric(group.symmetric(rows, n))
         out = group.torch.empty(m, n, device="cuda", dtype=a.dtype)
         total = sum(x.float() @ y.float() for x, y in zip(group.gathered(a), group.gathered(b), strict=True))
@@ -338,7 +354,7 @@ def dispatch(group: Group, quick: bool) -> list[Line]:
         capacity = min(2 * count * slots, group.size * count * slots)
         rows, counts = group.symmetric(capacity, width), group.symmetric(group.size, experts, dtype=group.torch.int32)
         sent, table = weft.Symmetric(rows), weft.Symmetric(counts)
-        programs = 64 if group.peers else 30
+        programs = 128 if group.peers else 30
 
         def forth(
             x: Any = x,

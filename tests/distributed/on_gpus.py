@@ -38,7 +38,11 @@ def total(ranks: int, shape: tuple[int, ...], launch: int = 0) -> torch.Tensor:
 
 
 def check_all_reduce(rank: int, ranks: int) -> None:
-    for method, n in (("one_shot", 1), ("one_shot", 5000), ("two_shot", 5000), ("two_shot", 1 << 20), (None, 1 << 22)):
+    cases = (
+        ("one_shot", 1), ("one_shot", 5000), ("pushed", 2), ("pushed", 5000), ("pushed", 1 << 17), ("pushed", 1000),
+        ("two_shot", 5000), ("two_shot", 1 << 20), (None, 1 << 22),
+    )  # fmt: skip
+    for method, n in cases:
         x = symmetric(n)
         shared = weft.Symmetric(x)
         for launch in range(20):

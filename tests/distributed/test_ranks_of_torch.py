@@ -149,5 +149,5 @@ def test_memory_of_nvshmem_that_pointers_do_not_reach(fake: Fake):
     assert group.peers(tensor, 0) is None
     assert group.places(tensor, 0) == (2 << 20,) * 3
     with pytest.raises(LaunchError) as found:
-        group.copy(tensor, 2, None)
+        group.part(tensor, 2)
     assert found.value.code == "ranks-no-peer-access"

@@ -12,11 +12,9 @@ import pytest
 
 import weft
 from weft.errors import LaunchError
-from weft.kernels import distributed
-from weft.kernels.distributed import GatherMatmulConfig, ReduceMatmulConfig
+from weft.kernels import MatmulConfig, distributed
 
-GATHER = GatherMatmulConfig(programs=30, chunk=2)
-REDUCE = ReduceMatmulConfig(programs=30)
+PRODUCT = MatmulConfig(programs=30)
 PROGRAMS = 30
 """Programs of a rank that take a multiprocessor each: those of four ranks fit on an H200 with 132 at once."""
 LAUNCHES = 5
@@ -90,7 +88,7 @@ def check_all_gather_matmul(numbers: Numbers, rank: int) -> None:
         for launch in range(LAUNCHES):
             a[rank].copy_(numbers.of(rank, (m, k), launch))
             weft.distributed.barrier()
-            out = distributed.all_gather_matmul(shared, b, config=GATHER)
+            out = distributed.all_gather_matmul(shared, b, chunk=256, config=PRODUCT)
             whole = numbers.torch.cat([numbers.of(other, (m, k), launch) for other in range(numbers.ranks)])
             numbers.torch.testing.assert_close(out.float(), whole.float() @ b.float(), rtol=0.02, atol=0.1)
 
@@ -98,14 +96,14 @@ def check_all_gather_matmul(numbers: Numbers, rank: int) -> None:
 def check_matmul_sums(numbers: Numbers, rank: int) -> None:
     ranks, dtype = numbers.ranks, numbers.torch.bfloat16
     for m, n, k in ((100, 136, 72), (1024, 1032, 512)):
-        work = weft.Symmetric(weft.distributed.empty(distributed.work_elements(ranks * m, n, ranks, REDUCE), dtype))
+        work = weft.Symmetric(weft.distributed.empty(distributed.work_elements(ranks * m, n, ranks), dtype))
         every = weft.Symmetric(weft.distributed.empty((ranks * m, n), dtype))
         for launch in range(LAUNCHES):
             a, b = numbers.of(rank, (ranks * m, k), launch), numbers.of(rank + 50, (k, n))
             weft.distributed.barrier()
-            part = distributed.matmul_reduce_scatter(a, b, work, config=REDUCE)
+            part = distributed.matmul_reduce_scatter(a, b, work, config=PRODUCT)
             weft.distributed.barrier()
-            whole = distributed.matmul_all_reduce(a, b, work, every, config=REDUCE)
+            whole = distributed.matmul_all_reduce(a, b, work, every, config=PRODUCT)
             parts = [
                 numbers.of(r, (ranks * m, k), launch).float() @ numbers.of(r + 50, (k, n)).float() for r in range(ranks)
             ]

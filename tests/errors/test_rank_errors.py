@@ -247,10 +247,9 @@ def test_an_error_of_a_host_function_ends_all_ranks():
         weft.distributed.simulate(on)
 
 
-def test_a_peer_without_access(monkeypatch: pytest.MonkeyPatch):
+def test_a_peer_without_access():
     handle = SimpleNamespace(rank=0, buffer_ptrs=[1 << 20, 0], world_size=2)
-    monkeypatch.setattr(of_torch, "_handle", lambda owner, name: handle)
     with pytest.raises(LaunchError) as found:
-        of_torch.TorchGroup(0, 2, "all", "cuda:0").peers(SimpleNamespace(data_ptr=lambda: (1 << 20) + 64), 0)
+        of_torch.TorchGroup(0, 2, "all", "cuda:0", handle).peers(SimpleNamespace(data_ptr=lambda: (1 << 20) + 64), 0)
     assert found.value.code == "ranks-no-peer-access"
     assert "rank 1 cannot be reached from rank 0" in found.value.message

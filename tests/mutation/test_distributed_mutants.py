@@ -16,7 +16,8 @@ from weft import language as gl
 from weft.errors import Hazard
 from weft.ir.core import Func, Op, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
-from weft.kernels import distributed
+from weft.kernels import MatmulConfig, distributed
+from weft.kernels.distributed import products
 from weft.ops import arith, memory
 
 N = 704
@@ -77,23 +78,22 @@ def normalised(rank: int) -> None:
         consume[1](result, y, 120, 128, EACH)
 
 
-TILES = {"block_m": 128, "block_n": 64, "block_k": 32, "programs": 1}
+TILES = MatmulConfig(block_m=128, block_n=64, block_k=32, programs=1, stages=3)
 
 
 def summed(scatter: bool) -> Any:
-    """Two tiles for each rank, on one program. An all-reduce needs its first meeting behind a reduce-scatter with the same
-    `work`, which others may still read: its own launches end with a meeting."""
+    """Two tiles for each rank, on one program, with one `work` for both kinds of sums."""
 
     def on(rank: int) -> None:
-        config, ones = distributed.ReduceMatmulConfig(**TILES), np.ones((16, 64), np.float16)
+        ones = np.ones((16, 64), np.float16)
         a, y = np.ones((RANKS * 130, 16), np.float16), np.zeros(8192, np.float16)
-        work = symmetric(distributed.work_elements(RANKS * 130, 64, RANKS, config), dtype=np.float16)
+        work = symmetric(distributed.work_elements(RANKS * 130, 64, RANKS), dtype=np.float16)
         out = symmetric(RANKS * 130, 64, dtype=np.float16)
         for _ in range(2):
-            result = distributed.matmul_reduce_scatter(a, ones, work, config=config)
+            result = distributed.matmul_reduce_scatter(a, ones, work, config=TILES)
             if not scatter:
-                result = distributed.matmul_all_reduce(a, ones, work, out, config=config)
-            # Of an all-reduce, what another rank has stored: the first two tiles are the first rank's.
+                result = distributed.matmul_all_reduce(a, ones, work, out, config=TILES)
+            # Of an all-reduce, what another rank has stored: the first rows are the first rank's.
             consume[1](result if scatter or rank else result[132:], y, 8192, 8192, EACH)
 
     return on
@@ -101,10 +101,10 @@ def summed(scatter: bool) -> Any:
 
 def gathered(rank: int) -> None:
     a, b = symmetric(RANKS, 128, 32, dtype=np.float16), np.ones((32, 64), np.float16)
-    y, config = np.zeros(1024, np.float16), distributed.GatherMatmulConfig(**TILES)
+    y = np.zeros(1024, np.float16)
     for launch in range(2):
         a.tensor[rank] = launch
-        result = distributed.all_gather_matmul(a, b, config=config)
+        result = distributed.all_gather_matmul(a, b, chunk=64, config=TILES)
         consume[1](result, y, 1024, 1024, EACH)
 
 
@@ -127,7 +127,7 @@ def combined(rank: int) -> None:
 
 KERNELS = {each.__name__: of_line(each) for each in (one_shot, two_shot, two_shot_multicast, gather, scatter_sums)}
 FUSED = {
-    "two_shot_norm": (normalised,), "matmul_sums": (summed(True), summed(False)), "gather_matmul": (gathered,),
+    "two_shot_norm": (normalised,), "meeting": (summed(True), summed(False)), "expect_chunks": (gathered,),
     "dispatch": (exchanged,), "combine": (combined,),
 }  # fmt: skip
 HOSTS = {**{name: (on,) for name, on in KERNELS.items()}, **FUSED}
@@ -182,6 +182,41 @@ def test_a_mutant_is_reported(monkeypatch: pytest.MonkeyPatch, name: str, place:
     for on, seed in product(HOSTS[name], (0, 4)):
         with weft.simulate(target="sm_90a"), pytest.raises(Hazard):
             weft.distributed.simulate(on, RANKS, seed, multicast=True)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_mutant_of_the_wait_for_rows_is_reported(monkeypatch: pytest.MonkeyPatch, change: str):
+    def simulated(stages: compiler.Stages) -> Func:
+        return mutated(stages.tile, "first wait", change) if stages.name == "matmul_cooperative" else stages.tile
+
+    monkeypatch.setattr(compiler.Stages, "simulated", property(simulated))
+    for seed in (0, 4):
+        with weft.simulate(target="sm_90a"), pytest.raises(Hazard):
+            weft.distributed.simulate(gathered, RANKS, seed)
+
+
+def early(sends: list[Any]) -> list[Any]:
+    return [send for pair in zip(sends[1::2], sends[::2], strict=True) for send in pair]
+
+
+def dropped(sends: list[Any]) -> list[Any]:
+    return sends[:-1]
+
+
+def last_early(sends: list[Any]) -> list[Any]:
+    return [*sends[:-2], sends[-1], sends[-2]]
+
+
+@pytest.mark.parametrize("mutant", [early, dropped, last_early])
+def test_a_mutant_of_the_sends_is_reported(monkeypatch: pytest.MonkeyPatch, mutant: Any):
+    def sent(gathering: Any) -> None:
+        for send in mutant(list(gathering.sends)):
+            send()
+
+    monkeypatch.setattr(products._Gathering, "_send", sent)  # pyright: ignore[reportPrivateUsage]
+    for seed in (0, 4):
+        with weft.simulate(target="sm_90a"), pytest.raises(Hazard):
+            weft.distributed.simulate(gathered, RANKS, seed)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.matrix) for seed in (1, 2, 3))])

@@ -14,6 +14,6 @@ On GPUs, symmetric memory is PyTorch's (`torch.distributed._symmetric_memory`). 
 from weft.distributed.current import barrier, empty
 from weft.distributed.one_gpu import on_one_gpu
 from weft.distributed.simulated import simulate
-from weft.distributed.symmetric import Symmetric, copy
+from weft.distributed.symmetric import Symmetric, copy, write_value
 
-__all__ = ["Symmetric", "barrier", "copy", "empty", "on_one_gpu", "simulate"]
+__all__ = ["Symmetric", "barrier", "copy", "empty", "on_one_gpu", "simulate", "write_value"]

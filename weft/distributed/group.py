@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -46,9 +46,24 @@ class Group(Protocol):
         """The address of the signal pad of each rank; with NVSHMEM what names it, as in `places`."""
         ...
 
-    def copy(self, owner: Any, rank: int, source: Any) -> None:
-        """Copy an array to the same place as a symmetric tensor's on a rank, in the order of the stream. Both have been
-        checked."""
+    def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:
+        """What copies an array to the same place as a symmetric tensor's on a rank, in the order of the stream, each time it is
+        called. Both have been checked."""
+        ...
+
+    def part(self, owner: Any, rank: int) -> Any:
+        """The same place as a symmetric tensor's on a rank, as an array."""
+        ...
+
+    def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
+        """What sets a word of a symmetric tensor of int32 on a rank, in the order of the stream, each time it is called. All
+        has been checked."""
+        ...
+
+    def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+        """Call `launch`, whose launches go to `stream` (None: the current one), and `copies`, whose copies and writes go to a
+        stream of their own, behind what `stream` was given before. The launches may wait for what other ranks' copies bring.
+        What `stream` is given afterwards follows both."""
         ...
 
     def multicast(self, owner: Any, skip: int) -> Any:

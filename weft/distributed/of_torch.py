@@ -11,9 +11,11 @@ rank that pointers do not reach is then 0, and a rank's number in NVSHMEM is its
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +23,8 @@ from weft.distributed.agreement import SECONDS, agree
 from weft.errors import distributed as errors
 from weft.errors import fail
 from weft.locks import Lock
+from weft.runtime import driver
+from weft.runtime.streams import raw
 from weft.views.symmetric import pad_words
 
 _pads: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
@@ -34,22 +38,22 @@ _lock = Lock()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchGroup:
-    """A process group of PyTorch, as one of its ranks sees it."""
+    """A process group of PyTorch, as one of its ranks sees it, for a symmetric tensor of it, which PyTorch's `handle` is of."""
 
     rank: int
     size: int
     name: str
     device: Any
+    handle: Any
     numbers: tuple[int, ...] | None = None
     """The ranks' numbers in NVSHMEM, if it is its memory."""
 
     def peers(self, owner: Any, skip: int) -> Sequence[int] | None:
         """The address `skip` bytes after the start of a symmetric tensor, on each rank; None if memory is NVSHMEM's and not
         all of it has an address here. Raises ranks-no-peer-access."""
-        handle = _handle(owner, self.name)
-        if self.numbers is not None and not all(handle.buffer_ptrs):
+        if self.numbers is not None and not all(self.handle.buffer_ptrs):
             return None
-        return _addresses(handle, owner.data_ptr() + skip)
+        return _addresses(self.handle, owner.data_ptr() + skip)
 
     def pes(self) -> Sequence[int] | None:
         """The ranks' numbers in NVSHMEM, if it is its memory."""
@@ -93,19 +97,83 @@ class TorchGroup:
         compare(self.name, self.rank, self.size, what, value)
         _agreed.add((self.name, what, value))
 
-    def copy(self, owner: Any, rank: int, source: Any) -> None:
-        """Copy a tensor to the same place on a rank, on PyTorch's current stream; between GPUs a copy engine does it."""
-        handle = _handle(owner, self.name)
-        if not handle.buffer_ptrs[rank]:
-            raise fail(errors.NO_PEER, rank=rank, own=self.rank)
+    def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:
+        """What copies a tensor to the same place on a rank, on PyTorch's current stream; between GPUs a copy engine does it."""
+        if source.device != owner.device:
+            return partial(self.part(owner, rank).copy_, source)
+        size = owner.numel() * owner.element_size()
+        return copying(self._address(owner, rank), source.data_ptr(), size)
+
+    def part(self, owner: Any, rank: int) -> Any:
+        """The same place on a rank, as a tensor."""
+        handle = self.handle
+        self._address(owner, rank)
         skip = (owner.data_ptr() - int(handle.buffer_ptrs[handle.rank])) // owner.element_size()
-        handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip).copy_(source)
+        return handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip)
+
+    def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
+        """What sets a word on a rank, on PyTorch's current stream."""
+        return writing(self._address(owner, rank, 4 * index), value)
+
+    def _address(self, owner: Any, rank: int, skip: int = 0) -> int:
+        """The address of the same place on a rank. Raises ranks-no-peer-access."""
+        start, own = (int(self.handle.buffer_ptrs[each]) for each in (rank, self.rank))
+        if not start:
+            raise fail(errors.NO_PEER, rank=rank, own=self.rank)
+        return start + owner.data_ptr() + skip - own
+
+    def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+        """Launches, and copies on another stream."""
+        beside(stream, launch, copies)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """The multicast address of the same place; 0 if there is none."""
-        handle = _handle(owner, self.name)
+        handle = self.handle
         first = int(getattr(handle, "multicast_ptr", 0) or 0)
         return first and first + owner.data_ptr() + skip - int(handle.buffer_ptrs[handle.rank])
+
+
+def copying(target: int, source: int, size: int) -> Callable[[], None]:
+    """What copies bytes on PyTorch's current stream."""
+    cuda = _module("torch").cuda
+    return lambda: driver.call("cuMemcpyAsync", target, source, size, cuda.current_stream().cuda_stream)
+
+
+def writing(address: int, value: int) -> Callable[[], None]:
+    """What writes a word on PyTorch's current stream."""
+    cuda, bits = _module("torch").cuda, value & 0xFFFFFFFF
+    return lambda: driver.call("cuStreamWriteValue32", cuda.current_stream().cuda_stream, address, bits, 0)
+
+
+def beside(stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+    """Launches on a stream of PyTorch, and copies on another one, which both follow what the first was given before. Launches
+    come first: the host takes some microseconds for each copy."""
+    cuda, main, other = _module("torch").cuda, _stream(stream), _other_stream()
+    other.wait_stream(main)
+    launch()
+    with cuda.stream(other):
+        copies()
+    main.wait_stream(other)
+
+
+_others = threading.local()
+"""Of each thread, by device: the stream of copies."""
+
+
+def _other_stream() -> Any:
+    cuda = _module("torch").cuda
+    found = _others.__dict__.setdefault("streams", {})
+    device = cuda.current_device()
+    if device not in found:
+        found[device] = cuda.Stream(device)
+    return found[device]
+
+
+def _stream(stream: Any) -> Any:
+    cuda = _module("torch").cuda
+    if stream is None:
+        return cuda.current_stream()
+    return stream if isinstance(stream, cuda.Stream) else cuda.ExternalStream(raw(stream))
 
 
 def group_of(owner: Any, group: Any) -> TorchGroup:
@@ -116,7 +184,8 @@ def group_of(owner: Any, group: Any) -> TorchGroup:
     shape = f"{owner.dtype} {tuple(owner.shape)}"
     compare(name, process_group.rank(), process_group.size(), "their symmetric tensor", shape)
     handle = _handle(owner, name)
-    return TorchGroup(int(handle.rank), int(handle.world_size), name, owner.device, _pes(process_group, owner.device))
+    numbers = _pes(process_group, owner.device)
+    return TorchGroup(int(handle.rank), int(handle.world_size), name, owner.device, handle, numbers)
 
 
 _SYMMETRIC = "torch.distributed._symmetric_memory"

@@ -15,9 +15,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
+from weft.distributed import of_torch
 from weft.distributed.agreement import SECONDS
 from weft.distributed.current import Member, current
 from weft.errors import distributed as errors
@@ -111,12 +113,24 @@ class OnOneGpu(Member[_World]):
         """The addresses of the signal pads."""
         return [pad.data_ptr() for pad in self.world.pads]
 
-    def copy(self, owner: Any, rank: int, source: Any) -> None:
-        """Copy a tensor to the same place on a rank."""
+    def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:
+        """What copies a tensor to the same place on a rank."""
+        return partial(self.part(owner, rank).copy_, source)
+
+    def part(self, owner: Any, rank: int) -> Any:
+        """The same place on a rank, as a tensor."""
         each = self.world.around(owner, self.rank)
         assert each is not None
         first = (owner.data_ptr() - each[self.rank].data_ptr()) // owner.element_size()
-        each[rank].view(-1)[first : first + owner.numel()].view(owner.shape).copy_(source)
+        return each[rank].view(-1)[first : first + owner.numel()].view(owner.shape)
+
+    def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
+        """What sets a word on a rank."""
+        return of_torch.writing(self.peers(owner, 4 * index)[rank], value)
+
+    def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+        """Launches, and copies on another stream of this rank."""
+        of_torch.beside(stream, launch, copies)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """One GPU has no multicast addresses."""

@@ -59,16 +59,42 @@ class Simulated(Member["_World"]):
             found.append(replace(host_buffer(pad), label=f"the signals of rank {rank}", pad=(rank, self.size)))
         return found
 
-    def copy(self, owner: Any, rank: int, source: Any) -> None:
-        """Copy an array to the same place on a rank."""
-        if not self.world.reached and rank != self.rank:
-            raise fail(errors.NO_PEER, rank=rank, own=self.rank)
-        arrays = self.world.around(owner, self.rank)
+    def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:
+        """What copies an array to the same place on a rank."""
+        self._reach(rank)
+        arrays, origin = self.world.around(owner, self.rank), self.world.around(source, self.rank)
         assert arrays is not None
-        origin = self.world.around(source, self.rank)
+        elements = _elements(owner, arrays[self.rank])
         read = None if origin is None else (origin[self.rank], _elements(source, origin[self.rank]))
         member = cast("Any", simulation.member())
-        member.copy(arrays[rank], _elements(owner, arrays[self.rank]), np.ravel(source), read)
+        return lambda: member.copy(arrays[rank], elements, np.ravel(source), read)
+
+    def part(self, owner: Any, rank: int) -> Any:
+        """The same place on a rank."""
+        self._reach(rank)
+        arrays = self.world.around(owner, self.rank)
+        assert arrays is not None
+        at = _elements(owner, arrays[self.rank])
+        return arrays[rank].reshape(-1)[at[0] : at[0] + at.size].reshape(owner.shape) if at.size else owner
+
+    def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
+        """What sets a word on a rank."""
+        self._reach(rank)
+        arrays = self.world.around(owner, self.rank)
+        assert arrays is not None
+        at = _elements(owner, arrays[self.rank])[index : index + 1]
+        member = cast("Any", simulation.member())
+        return lambda: member.write_value(arrays[rank], at, value)
+
+    def _reach(self, rank: int) -> None:
+        """Raises ranks-no-peer-access."""
+        if not self.world.reached and rank != self.rank:
+            raise fail(errors.NO_PEER, rank=rank, own=self.rank)
+
+    def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+        """A rank has one stream, in which a launch that waits for other ranks' copies has to come after its own."""
+        copies()
+        launch()
 
     def multicast(self, owner: Any, skip: int) -> HostBuffer | int:
         """The multicast address of the same place, which is memory that nothing may access; 0 if the world has none."""
@@ -191,13 +217,13 @@ def simulate(
     from weft.sim.machine.turns import Stopped
     from weft.sim.machine.world import World
 
-    world = World(count, start)
+    way = simulation.current()
+    way = replace(way, seed=way.seed or start)
+    world = World(count, start, way.hazards)
     pads = _arrays(count, (pad_words(count),), np.dtype(np.int32))
     world.share(pads, watched=False)
     group = _World(count, world, [], pads, multicast, nvshmem, peer_access)
     results: list[Any] = [None] * count
-    way = simulation.current()
-    way = replace(way, seed=way.seed or start)
 
     def run(rank: int) -> None:
         member = world.ranks[rank]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from math import prod
 from typing import Any
 
 from weft.distributed.current import current, group_of
@@ -75,6 +76,13 @@ class Symmetric:
         """The number of ranks."""
         return self.group.size
 
+    def peer(self, rank: int) -> Any:
+        """The tensor on a rank, as an array for launches and copies of this process: what a kernel stores there is in that
+        rank's memory, so that any kernel, also a library's, can write its output to a peer. Views have none.
+
+        Nothing orders such accesses with the rank's own: signals do (`gl.signal`). Raises LaunchError (ranks-option)."""
+        return self.group.part(self.tensor, checked_rank("Symmetric.peer", rank, self.world_size))
+
     @property
     def has_multicast(self) -> bool:
         """Whether the tensor has a multicast address, `x.multicast` in kernels."""
@@ -100,10 +108,7 @@ def copy(x: Symmetric, rank: int, source: Any) -> None:
     `source` has the shape and dtype of `x.tensor`, and the elements of both lie one after another. Nothing orders the copy with
     the other rank: a kernel behind it on the stream signals that it is done, and one before it waits for what the rank may
     still read. The simulator reports races of copies as those of kernels. Raises LaunchError: ranks-copy, ranks-option."""
-    number, owner = whole(rank), x.tensor
-    if number is None or not 0 <= number < x.world_size:
-        expected = f"a rank from 0 to {x.world_size - 1}"
-        raise fail(errors.OPTION, what="copy", option="rank", value=rank, expected=expected, example="rank=0")
+    number, owner = checked_rank("copy", rank, x.world_size), x.tensor
     forms = [(array(each), extents(each)) for each in (owner, source)]
     dtypes = [None if found is None else found.dtype for found, _ in forms]
     shapes = [None if form is None else form[0] for _, form in forms]
@@ -114,7 +119,37 @@ def copy(x: Symmetric, rank: int, source: Any) -> None:
             for dtype, shape, line in zip(dtypes, shapes, lines, strict=True)
         ]
         raise fail(errors.COPY, got=shown[1], wanted=shown[0])
-    x.group.copy(owner, number, source)
+    x.group.copying(owner, number, source)()
+
+
+def write_value(x: Symmetric, rank: int, index: int, value: int) -> None:
+    """Set a word of the symmetric tensor `x`, of int32, on a rank, in the order of this rank's stream and behind all that it
+    was given: copies, launches and other writes (`cuStreamWriteValue32`, with its fence). No multiprocessor has a part in it,
+    so it also takes place while a kernel that fills the GPU waits for it (`gl.wait_value`).
+
+    A captured graph writes the same value at each replay. In the simulator it is a release of scope sys. Raises LaunchError:
+    ranks-word, ranks-option."""
+    number, found = checked_rank("write_value", rank, x.world_size), array(x.tensor)
+    if found is None or found.dtype != "int32" or extents(x.tensor) is None:
+        raise fail(errors.WORD, got="a view" if found is None else found.dtype)
+    size = prod(extents(x.tensor)[0])  # pyright: ignore[reportOptionalSubscript]
+    at, what = whole(index), whole(value)
+    if at is None or not 0 <= at < size:
+        expected = f"a word from 0 to {size - 1}"
+        raise fail(errors.OPTION, what="write_value", option="index", value=index, expected=expected, example="index=0")
+    if what is None or not -(1 << 31) <= what < 1 << 31:
+        expected = "a number of 32 bits"
+        raise fail(errors.OPTION, what="write_value", option="value", value=value, expected=expected, example="value=1")
+    x.group.writing(x.tensor, number, at, what)()
+
+
+def checked_rank(what: str, rank: Any, ranks: int) -> int:
+    """A rank of a group. Raises LaunchError (ranks-option)."""
+    number = whole(rank)
+    if number is None or not 0 <= number < ranks:
+        expected = f"a rank from 0 to {ranks - 1}"
+        raise fail(errors.OPTION, what=what, option="rank", value=rank, expected=expected, example="rank=0")
+    return number
 
 
 def _is_line(shape: Sequence[int], strides: Sequence[float]) -> bool:

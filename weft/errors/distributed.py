@@ -34,7 +34,7 @@ FLAG = row(
 TIMEOUT = row(
     "ranks-timeout",
     CompilationError,
-    "gl.wait_signal waits for a number of nanoseconds that is known at compile time, and got {got}",
+    "gl.{what} waits for a number of nanoseconds that is known at compile time, and got {got}",
     "pass a positive integer, as in timeout_ns=2_000_000_000",
 )
 COUNT = row(
@@ -42,6 +42,24 @@ COUNT = row(
     CompilationError,
     "gl.wait_signal takes a number of signals that is known at compile time, and got {got}",
     "pass a positive integer, as in count=4",
+)
+WORD_TYPE = row(
+    "ranks-word-type",
+    CompilationError,
+    "gl.wait_value waits for a word of a symmetric tensor of int32 or int64, and got one of {got}",
+    "allocate a symmetric tensor of int32 for such words, and pass weft.Symmetric(words) to the kernel",
+)
+WORD_NUMBER = row(
+    "ranks-word-number",
+    CompilationError,
+    "gl.wait_value got {got} as its {name}",
+    "pass an integer, or an integer scalar such as gl.program_id(0)",
+)
+WORD = row(
+    "ranks-word",
+    LaunchError,
+    "weft.distributed.write_value writes a word of a symmetric tensor of int32, and got {got}",
+    "allocate a symmetric tensor of int32 for such words, and make a weft.Symmetric of it",
 )
 NO_MULTICAST = row(
     "ranks-no-multicast",

@@ -373,6 +373,18 @@ RANKS_FLAGS = row(
     "{what} with {programs} programs signals on {flags} flags, and the signal pad has {most}",
     "use fewer programs, alike on all ranks",
 )
+RANKS_CONFIG = row(
+    "kernels-ranks-config",
+    LaunchError,
+    "all_gather_matmul got {got}, whose loads cannot wait for rows of other ranks",
+    'use a "cooperative" or "ping_pong" variant with splits=1, shares=1, cluster=1, and without swap and pack',
+)
+RANKS_CHUNK = row(
+    "kernels-ranks-chunk",
+    LaunchError,
+    "{what} got chunk={got} for {rows} rows of each rank, which are sent in up to {most} chunks",
+    "pass a number of rows from {least} on, or leave it out",
+)
 RANKS_EXPERTS = row(
     "kernels-ranks-experts",
     LaunchError,
@@ -383,7 +395,8 @@ RANKS_METHOD = row(
     "kernels-ranks-method",
     LaunchError,
     "{what} got method={got} for {size} elements",
-    'use "two_shot", "one_shot"{limit}, or None to choose by size',
+    'use "two_shot", "one_shot"{limit}, None to choose by size, or for an all_reduce of a multiple of 4 bytes, up to 256 KiB, '
+    '"pushed"',
 )
 RANKS_MULTICAST = row(
     "kernels-ranks-multicast",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
@@ -142,6 +142,20 @@ def matmul(
     elif 0 not in ready.shape:
         _multiply_nothing(a, b, out, given, stream)
     return out
+
+
+def product_of(a: Any, b: Any, out: Any, config: Any, suited: Callable[[MatmulConfig], bool]) -> Product:
+    """The plain product of non-empty arrays in the best configuration that is suited, or the one that is given, for callers
+    with launches of their own. Raises what `matmul` raises, and kernels-ranks-config for a given configuration that is not
+    suited."""
+    ready = _ready(a, b, out, None, None, True, None, config)
+    if ready.product is not None and not suited(ready.product.config):
+        if config is not None:
+            raise fail(errors.RANKS_CONFIG, got=ready.product.config)
+        found = next(each for each in heuristic.ranked(problem(a, b, out), _EVERY) if suited(each))
+        ready = _ready(a, b, out, None, None, True, None, found)
+    assert ready.product is not None
+    return ready.product
 
 
 def _multiply_apart(a: Any, b: Any, out: Any, given: Given | None, options: dict[str, Any]) -> None:

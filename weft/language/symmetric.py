@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from weft.errors import distributed as errors
 from weft.errors import fail
+from weft.errors.language import POLL_ORDER
 from weft.ir.types import DType, int32, int64
 from weft.language import arith, logic
 from weft.language.aggregate import aggregate
@@ -166,9 +167,7 @@ def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOU
     ranks-rank-type, ranks-flag, ranks-timeout, ranks-count.
     """
     _check("wait_signal", x)
-    if isinstance(timeout_ns, bool) or not isinstance(cast("object", timeout_ns), int) or not 0 < timeout_ns < 1 << 63:
-        got = describe(timeout_ns) if isinstance(timeout_ns, tensor) else repr(timeout_ns)
-        raise fail(errors.TIMEOUT, got=got)
+    _check_timeout("wait_signal", timeout_ns)
     if isinstance(count, bool) or not isinstance(cast("object", count), int) or count < 1:
         raise fail(errors.COUNT, got=describe(count) if isinstance(count, tensor) else repr(count))
     source = _rank("gl.wait_signal", rank, x.world_size)
@@ -178,7 +177,7 @@ def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOU
     address = arith.add(x.pad, where)
     form = common_form("wait_signal", (address, wanted))
     details = (x.rank, place(source, int32, form), place(flag, int32, form))
-    attrs = {"order": "acquire", "scope": "sys", "at_least": True, "patience": timeout_ns}
+    attrs = {"order": "acquire", "scope": "sys", "at_least": True, "patience": timeout_ns, "signal": True}
     if form is None and by_threads():
         each = (one_register(address), one_register(wanted), None, None, *map(one_register, details))
         apply(memory.poll_regs, *each, **attrs)
@@ -251,6 +250,60 @@ def _number(what: str, value: Any) -> tensor:
     elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise fail(errors.PUT_NUMBER, what=what, got=describe(value))
     return place(value, int64, None)
+
+
+@builtin
+def wait_value(
+    x: symmetric, index: Any, value: Any = 1, timeout_ns: int = TIMEOUT_NS, *, at_least: bool = False,
+    sem: str | None = None,
+) -> None:  # fmt: skip
+    """Wait until a word of this rank's memory of the symmetric tensor `x`, of int32 or int64, is `value`, or with `at_least`
+    that or a later count.
+
+    A stream sets such words (`weft.distributed.write_value`, on any rank) or a kernel (`gl.atomic_store` with scope sys). What
+    came before the write happens before everything that follows the wait: an acquire of scope sys, unless `sem` is "relaxed".
+    `index` and `value` are integers, integer scalars or tiles, which are broadcast together; one thread polls for each element,
+    one element after another. Unlike a signal, a word is not counted, and any number of programs may wait for it. Who waits for
+    the same value again sets the word back before, and tells the writer so. What a copy engine wrote and TMA reads needs no
+    proxy fence; what threads of another rank wrote does (`fence_async_global`).
+
+    After `timeout_ns` nanoseconds (a constant; 10 s by default) the GPU stops the kernel, as `gl.wait_signal` does. PTX ISA,
+    "Release and Acquire Patterns"; CUDA driver API, "cuStreamWriteValue32". Raises CompilationError: ranks-symmetric-needed,
+    ranks-word-type, ranks-word-number, ranks-timeout, language-poll-order.
+    """
+    _check("wait_value", x)
+    _check_timeout("wait_value", timeout_ns)
+    if x.dtype not in (int32, int64):
+        raise fail(errors.WORD_TYPE, got=x.dtype.name)
+    if (sem or "acquire") not in get_args(memory.PollOrder):
+        raise fail(POLL_ORDER, got=repr(sem), known=" or ".join(map(repr, get_args(memory.PollOrder))))
+    for name, given in (("index", index), ("value", value)):
+        if isinstance(given, bool) or not (
+            isinstance(given, int) or (isinstance(given, tensor) and _is_integer(given))
+        ):
+            raise fail(errors.WORD_NUMBER, name=name, got=name_of(given))
+    address = arith.add(x.pointer, index)
+    form = common_form("wait_value", (address, value))
+    told = place(convert(index, int32) if isinstance(index, tensor) else index, int32, form)
+    wanted = place(convert(value, x.dtype) if isinstance(value, tensor) else value, x.dtype, form)
+    attrs = {"order": sem or "acquire", "scope": "sys", "at_least": at_least, "patience": timeout_ns}
+    if form is None and by_threads():
+        each = (one_register(address), one_register(wanted), None, None, *map(one_register, (x.rank, told, told)))
+        apply(memory.poll_regs, *each, **attrs)
+        return
+    details = (fit(value, form) for value in (x.rank, told, told))
+    apply(memory.poll, fit(address, form), fit(wanted, form), None, *details, **attrs)
+
+
+def _is_integer(value: tensor) -> bool:
+    return isinstance(value.element, DType) and value.element.is_int()
+
+
+def _check_timeout(what: str, timeout_ns: Any) -> None:
+    """Raises ranks-timeout."""
+    if isinstance(timeout_ns, bool) or not isinstance(timeout_ns, int) or not 0 < timeout_ns < 1 << 63:
+        got = describe(timeout_ns) if isinstance(timeout_ns, tensor) else repr(timeout_ns)
+        raise fail(errors.TIMEOUT, what=what, got=got)
 
 
 def _send(address: tensor, order: str, scope: str, count: int = 1) -> tensor:

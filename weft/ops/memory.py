@@ -143,17 +143,18 @@ def _awaits(attrs: Attrs) -> tuple[Effect, ...]:
 def poll(
     ptr: Value, expected: Value, timeout: Value | None, *details: Value, order: PollOrder = "acquire",
     scope: MemoryScope = "gpu", at_least: bool = False, patience: int = 0,
+    signal: bool = False,
 ) -> Type:  # fmt: skip
     """Read memory at `ptr` with relaxed loads until it equals `expected`, then acquire once; returns whether it did.
 
     With `at_least` the poll ends when memory holds `expected` or a later count, by the sign of the difference. With `patience`
-    it is a wait for a signal: after so many nanoseconds it stops the kernel, with a message that names the `details`: this
-    rank, the rank that it waits for, and the flag.
+    it is a wait for another rank: after so many nanoseconds it stops the kernel, with a message that names the `details`: this
+    rank, and of a `signal` its sender and flag, otherwise twice the word that is awaited.
 
     Every element has one thread that polls; all threads wait for it. `timeout`: a scalar, in nanoseconds, after which an
     element that differs still gives False and acquires nothing; absent: none, and the result is True."""
     _polls(ptr, expected, timeout)
-    require(len(details) == (3 if patience else 0), "a wait for a signal has three details")
+    require(len(details) == (3 if patience else 0), "a wait for another rank has three details")
     same_form(ptr, expected, *details)
     if timeout is not None:
         scalar(timeout)
@@ -285,6 +286,7 @@ def atomic_cas_regs(
 def poll_regs(
     ptr: Value, expected: Value, mask: Value | None, timeout: Value | None, *details: Value, order: PollOrder,
     scope: MemoryScope, at_least: bool = False, patience: int = 0,
+    signal: bool = False,
 ) -> Type:  # fmt: skip
     """Poll, register by register: each thread polls its own addresses, one after another; a masked-off one gives False."""
     _polls(ptr, expected, timeout)

@@ -406,7 +406,13 @@ def _launch_function(loaded: driver.Loaded) -> Callable[..., Any]:
     if driver.device_count() == 1:
         return bare
 
+    current: Callable[[], tuple[Any, Any]] = driver.bindings().cuCtxGetCurrent
+    own = int(loaded.device.context)
+
     def in_context(*arguments: Any) -> Any:
+        # Every launch comes here on a host with several GPUs, so it asks the driver itself.
+        if int(current()[1]) == own:
+            return bare(*arguments)
         with driver.current_context(loaded.device):
             return bare(*arguments)
 

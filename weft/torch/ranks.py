@@ -11,16 +11,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from weft.distributed import Symmetric, empty
+from weft.distributed import Symmetric
 from weft.distributed.current import current
 from weft.kernels import distributed
+from weft.kernels.distributed.rooms import room_for
 from weft.torch.operators import operator
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_rooms: dict[Any, Symmetric] = {}
-"""Rooms of process groups, for the life of the process, as PyTorch's symmetric memory itself."""
 
 
 @operator("weft::all_reduce")
@@ -38,7 +36,7 @@ def _(x: Tensor, group: str = "") -> Tensor:
 @operator("weft::all_gather")
 def all_gather(x: Tensor, group: str = "") -> Tensor:
     """`weft.kernels.distributed.all_gather` as an operator: [world_size, *x.shape]."""
-    room = _room("all_gather", (world_size(group), *x.shape), x.dtype, x, group)
+    room = room_for("all_gather", (world_size(group), *x.shape), x.dtype, x, group)
     return distributed.all_gather(x.contiguous(), room).clone()
 
 
@@ -76,7 +74,7 @@ def _(x: Tensor, residual: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 @operator("weft::all_gather_matmul")
 def all_gather_matmul(a: Tensor, b: Tensor, group: str = "") -> Tensor:
     """`weft.kernels.distributed.all_gather_matmul` as an operator: all ranks' rows `a` [m, K] @ b, [world_size * m, N]."""
-    room = _room("all_gather_matmul", (world_size(group), *a.shape), a.dtype, a, group)
+    room = room_for("all_gather_matmul", (world_size(group), *a.shape), a.dtype, a, group)
     room.tensor[room.rank].copy_(a)
     return distributed.all_gather_matmul(room, b, b.new_empty((room.world_size * a.shape[0], b.shape[1])))
 
@@ -101,7 +99,7 @@ def _(a: Tensor, b: Tensor, group: str = "") -> Tensor:
 @operator("weft::matmul_all_reduce")
 def matmul_all_reduce(a: Tensor, b: Tensor, group: str = "") -> Tensor:
     """`weft.kernels.distributed.matmul_all_reduce` as an operator: the sum of a @ b over all ranks."""
-    out = _room("matmul_all_reduce", (a.shape[0], b.shape[1]), b.dtype, b, group)
+    out = room_for("matmul_all_reduce", (a.shape[0], b.shape[1]), b.dtype, b, group)
     return distributed.matmul_all_reduce(a, b, _work(a, b, group), out).clone()
 
 
@@ -119,8 +117,8 @@ def dispatch(
     import torch
 
     ranks = world_size(group)
-    rows = _room("dispatch", (capacity, x.shape[1]), x.dtype, x, group)
-    counts = _room("dispatch.counts", (ranks, experts), torch.int32, x, group)
+    rows = room_for("dispatch", (capacity, x.shape[1]), x.dtype, x, group)
+    counts = room_for("dispatch.counts", (ranks, experts), torch.int32, x, group)
     found = distributed.dispatch(x, ids, experts, rows, counts)
     return rows.tensor.clone(), found.offsets, found.places
 
@@ -156,31 +154,11 @@ def world_size(group: str) -> int:
 
 def _work(a: Tensor, b: Tensor, group: str) -> Symmetric:
     elements = distributed.work_elements(a.shape[0], b.shape[1], world_size(group))
-    return _room("work", (elements,), a.dtype, a, group)
+    return room_for("work", (elements,), a.dtype, a, group)
 
 
 def _filled(use: str, x: Tensor, group: str) -> Symmetric:
     """A room with a copy of a tensor."""
-    room = _room(use, tuple(x.shape), x.dtype, x, group)
-    room.tensor.copy_(x)
-    return room
-
-
-def _room(use: str, shape: tuple[int, ...], dtype: Any, like: Tensor, group: str) -> Symmetric:
-    """Symmetric memory for a use, the same at each call with this shape."""
-    member = current.innermost(None)
-    rooms: dict[Any, Symmetric] = _rooms if member is None else member.rooms
-    key = use, shape, dtype, group, like.device
-    if key not in rooms:
-        rooms[key] = Symmetric(_allocated(shape, dtype, like), group or None)
-    return rooms[key]
-
-
-def _allocated(shape: tuple[int, ...], dtype: Any, like: Tensor) -> Any:
-    torch: Any = import_module("torch")
-    if current.innermost(None) is None:
-        return import_module("torch.distributed._symmetric_memory").empty(shape, dtype=dtype, device=like.device)
-    if like.is_cuda:
-        return empty(shape, dtype)
-    array = empty(shape, f"int{8 * dtype.itemsize}")
-    return torch.from_numpy(array).view(dtype)
+    found = room_for(use, tuple(x.shape), x.dtype, x, group)
+    found.tensor.copy_(x)
+    return found

@@ -311,7 +311,10 @@ def _report(op: Op, ptr: Value) -> str:
 
 
 def _unsignalled(op: Op) -> str:
-    """The message of a wait for a signal that has not come."""
+    """The message of a wait for a signal that has not come, or for a word that has not become a value."""
     place = f"{op.loc}: ".replace("%", "%%") if op.loc else ""
-    waited = f"gl.wait_signal has waited for {op.attrs['patience'] / 1e9:g} s"
-    return f"{place}rank %d, program (%d, %d, %d): {waited} for a signal of rank %d on flag %d\n"
+    what, awaited = ("signal", "a signal of rank %d on flag %d") if op.attrs["signal"] else (
+        "value", "word %d"
+    )  # fmt: skip
+    waited = f"gl.wait_{what} has waited for {op.attrs['patience'] / 1e9:g} s"
+    return f"{place}rank %d, program (%d, %d, %d): {waited} for {awaited}\n"

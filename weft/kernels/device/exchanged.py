@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.gathered import signal_flags
-from weft.kernels.device.ranks import meet
+from weft.kernels.device.ranks import meet, signal_flags
 
 
 @jit

@@ -1,6 +1,7 @@
 """Counts of numbers below a bound, and a stable counting sort by them: the order of tokens by expert.
 
-Three launches, without atomics, so that results are the same each time. `count_chunks` counts the numbers of each chunk,
+Three launches, without atomics, so that results are the same each time; where there is one chunk, the last of them alone.
+`count_chunks` counts the numbers of each chunk,
 `add_chunks` adds up each number's counts over the chunks, `place_chunks` sorts a chunk by number and position in registers, and
 stores each element behind those of smaller numbers, of earlier chunks, and of earlier positions.
 """
@@ -64,28 +65,31 @@ def add_chunks(
 
 @jit(do_not_specialize=["count", "bound"])
 def place_chunks(
-    ids: gl.tensor, before: gl.tensor, totals: gl.tensor, offsets: gl.tensor, order: gl.tensor, places: gl.tensor, count: int,
-    bound: int, CHUNK: gl.constexpr, BINS: gl.constexpr,
+    ids: gl.tensor, before: gl.tensor | None, totals: gl.tensor, offsets: gl.tensor, order: gl.tensor, places: gl.tensor,
+    count: int, bound: int, CHUNK: gl.constexpr, BINS: gl.constexpr,
 ) -> None:  # fmt: skip
-    """`order`: positions of elements in the sorted order; `places`: where each element has gone; `offsets` [bound + 1]."""
+    """`order`: positions of elements in the sorted order; `places`: where each element has gone; `offsets` [bound + 1]. Without
+    `before` there is one chunk, whose counts are stored to `totals`."""
     chunk = gl.program_id(0)
     start = chunk.to(gl.int64) * CHUNK
     number, inside = numbers(ids, start, count, bound, CHUNK)
     bins = line(BINS, gl.num_warps())
     at = gl.arange(0, BINS, bins)
-    total = gl.load(totals + at, mask=at < bound, other=0)
+    own = gl.histogram(number, BINS, mask=inside, layout=bins)
+    if before is None:
+        total = own
+        gl.store(totals + at, own, mask=at < bound)
+    else:
+        total = gl.load(totals + at, mask=at < bound, other=0)
     upto = gl.cumsum(total, 0)
     if chunk == 0:
         gl.store(offsets + 1 + at, upto, mask=at < bound)
         gl.store(offsets + at, at, mask=at == 0)
-    own = gl.histogram(number, BINS, mask=inside, layout=bins)
     # Where an element of each number goes, less its place in the sorted chunk.
-    shift = (
-        upto
-        - total
-        + gl.load(before + chunk.to(gl.int64) * bound + at, mask=at < bound, other=0)
-        - (gl.cumsum(own, 0) - own)
-    )
+    shift = gl.zeros_like(own)
+    if before is not None:
+        earlier = gl.load(before + chunk.to(gl.int64) * bound + at, mask=at < bound, other=0)
+        shift = upto - total + earlier - (gl.cumsum(own, 0) - own)
     position = gl.arange(0, CHUNK, line(CHUNK, gl.num_warps()))
     # What does not count comes last.
     keys = gl.sort(gl.where(inside, number, BINS) * CHUNK + position)

@@ -10,22 +10,25 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device import chain
+from weft.kernels.device.arrivals import wait_for_rows
 from weft.kernels.device.rings import blocks_of, first_of, half_of, load_both, load_for_cluster, load_tile, of_batch
 from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier
 
 
 @jit
-def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, plan: gl.constexpr):
-    """Load the blocks of all tiles of the program, each as soon as its slot is free.
+def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, plan: gl.constexpr):
+    """Load the blocks of all tiles of the program, each as soon as its slot is free, and its rows of a have arrived.
 
     In a cluster, the barriers `both_free` complete when a slot is free in both CTAs."""
     chain.join(plan)
-    schedule = Schedule.make(M, N, batch, plan)
-    at = ring.start()
+    schedule = Schedule.make(M, N, batch, plan, gathered)
+    at, arrived = ring.start(), 0
     for index in range(schedule.count()):
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
+        if gathered is not None:
+            arrived = wait_for_rows(gathered, arrived, row * plan.rows, plan.rows)
         left, right = of_batch(a, batch, 1, part, plan.a, plan), of_batch(b, batch, 2, part, plan.b, plan)
         for block in range(first, end):
             k = block * plan.block_k

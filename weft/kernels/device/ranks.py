@@ -26,6 +26,31 @@ def meet(x: gl.symmetric, flag):
 
 
 @jit
+def signal_flags(x: gl.symmetric, rank, first, COUNT: gl.constexpr):
+    """Signal COUNT flags from `first` on: a tile for each bit of COUNT."""
+    for bit in gl.static_range(12):
+        SIZE: gl.constexpr = 1 << bit
+        if COUNT & SIZE:
+            flags = gl.arange(0, SIZE, gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
+            gl.signal(x, rank, first + COUNT // (2 * SIZE) * (2 * SIZE) + flags)
+
+
+@jit
+def meeting(x: gl.symmetric):
+    """A launch of its own: what a rank's stream was given before happens before what any rank's is given afterwards."""
+    meet(x, 0)
+
+
+@jit(do_not_specialize=["chunks"])
+def expect_chunks(words: gl.symmetric, chunks, ROOM: gl.constexpr):
+    """Before rows are gathered (`weft.kernels.device.arrivals`): of all ranks' `chunks` only those of this rank are there. No
+    rank sends any before it has met this one."""
+    at = gl.arange(0, ROOM, gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
+    gl.store(words.local + at, (at // chunks == words.rank).to(gl.int32), at < chunks * words.world_size)
+    meet(words, 0)
+
+
+@jit
 def sum_of_ranks(x: gl.symmetric, at, inside, SUM: gl.constexpr):
     """The sum over all ranks of these elements, in type SUM.
 
@@ -49,6 +74,61 @@ def one_shot(x: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: g
     total = sum_of_ranks(x, at, at < n, SUM)
     meet(x, flag)
     gl.store(x.local + at, total.to(x.dtype), at < n)
+
+
+@jit
+def numbers_of(bits, like: gl.constexpr, SUM: gl.constexpr):
+    """The numbers of such bits, as a tuple of one or two tiles in type SUM."""
+    if like.primitive_bitwidth == 32:
+        return (bits.to(like, bitcast=True).to(SUM),)
+    low, high = bits.to(gl.int16), (bits >> 16).to(gl.int16)
+    return low.to(like, bitcast=True).to(SUM), high.to(like, bitcast=True).to(SUM)
+
+
+@jit
+def pushed(
+    x: gl.symmetric, inbox: gl.symmetric, turns: gl.symmetric, n, ROOM: gl.constexpr, LINE: gl.constexpr,
+    BLOCK: gl.constexpr, SUM: gl.constexpr,
+):  # fmt: skip
+    """x = the sum over all ranks, in place, with one way between ranks instead of two there and back: each rank stores its
+    numbers in the inboxes of all ranks, 32 bits of them beside the number of the turn in one access of 64 bits, so that who
+    sees the turn sees the numbers, and nothing else orders them.
+
+    An inbox [2, world_size, ROOM] has room for two turns: no rank begins its turn t + 2 before it has the numbers of all
+    others' turn t + 1, and these have ended turn t by then. `turns` counts those of each program, which has the same words in
+    all turns: otherwise a word might be from another program's turn of the same number. `n` and ROOM count words of 32 bits."""
+    program, at = gl.program_id(0), gl.arange(0, BLOCK, LINE)
+    turn = gl.load(turns.local + program) + 1
+    place = program * BLOCK + at
+    inside = place < n
+    word = gl.load(x.local.to(gl.pointer_type(gl.int32), bitcast=True) + place, inside, 0)
+    # Elements beyond the end wait for the program's first word.
+    place = gl.where(inside, place, program * BLOCK) + (turn & 1) * x.world_size * ROOM
+    told = turn.to(gl.int64) << 32
+    for rank in gl.static_range(x.world_size):
+        sent = told | word.to(gl.int64) & 0xFFFFFFFF
+        gl.atomic_store(inbox.peer(rank) + (x.rank * ROOM + place), sent, inside, sem="relaxed", scope="sys")
+    for rank in gl.static_range(x.world_size):
+        gl.wait_value(inbox, rank * ROOM + place, told, at_least=True, sem="relaxed")
+    totals = ()
+    for rank in gl.static_range(x.world_size):
+        seen = gl.atomic_load(inbox.local + (rank * ROOM + place), sem="relaxed", scope="sys")
+        parts = numbers_of(seen.to(gl.int32), x.dtype, SUM)
+        if rank == 0:
+            totals = parts
+        else:
+            sums = ()
+            for k in gl.static_range(len(parts)):
+                sums += (totals[k] + parts[k],)
+            totals = sums
+    stored = totals[0].to(x.dtype)
+    if len(totals) == 2:
+        low = stored.to(gl.int16, bitcast=True).to(gl.int32) & 0xFFFF
+        stored = low | totals[1].to(x.dtype).to(gl.int16, bitcast=True).to(gl.int32) << 16
+    else:
+        stored = stored.to(gl.int32, bitcast=True)
+    gl.store(x.local.to(gl.pointer_type(gl.int32), bitcast=True) + (program * BLOCK + at), stored, inside)
+    gl.store(turns.local + program, turn)
 
 
 @jit

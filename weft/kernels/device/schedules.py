@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device.arrivals import first_tile
 from weft.kernels.device.schedulers import place
 
 
@@ -13,7 +14,7 @@ class Schedule:
     tiles of its own, one product behind the other.
 
     `tiles` is the total number, `rows` and `columns` are the extents of the output in tiles. This program's tiles are `start`,
-    `start + step`, ...
+    `start + step`, ... Rows are walked from `first` on, and then from 0, where a is gathered (`weft.kernels.device.arrivals`).
     """
 
     start: gl.tensor
@@ -21,6 +22,7 @@ class Schedule:
     tiles: gl.tensor
     rows: gl.tensor
     columns: gl.tensor
+    first: gl.tensor | None
     order: gl.constexpr
     group: gl.constexpr
     splits: gl.constexpr
@@ -28,7 +30,7 @@ class Schedule:
 
     @staticmethod
     @jit
-    def make(M, N, batch, plan: gl.constexpr):
+    def make(M, N, batch, plan: gl.constexpr, gathered=None):
         """The schedule of an [M, N] output, or of a batch of them."""
         rows, columns = gl.cdiv(M, plan.rows), gl.cdiv(N, plan.columns)
         tiles = rows * columns * plan.splits
@@ -40,6 +42,7 @@ class Schedule:
             tiles,
             rows,
             columns,
+            None if gathered is None else first_tile(gathered, plan.rows),
             plan.order,
             plan.group,
             plan.splits,
@@ -69,4 +72,7 @@ class Schedule:
             before = product * self.splits
         part = number % self.splits
         row, column = place(number // self.splits, self.rows, self.columns, self.order, self.group)
+        if self.first is not None:
+            row += self.first
+            row = gl.where(row < self.rows, row, row - self.rows)
         return row, column, before + part if self.batched else part

@@ -10,6 +10,7 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device import chain
+from weft.kernels.device.arrivals import Gathered
 from weft.kernels.device.epilogue import Sums, Target
 from weft.kernels.device.producer import produce
 from weft.kernels.device.rings import Batch, Given, Operands, Ring, barriers_of, blocks_of, issue_mma
@@ -74,12 +75,12 @@ def zeros_of(rows: gl.constexpr, plan: gl.constexpr):
 
 
 @jit
-def consume_cooperatively(number: gl.constexpr, ring, free, target, shares, K):
+def consume_cooperatively(number: gl.constexpr, ring, free, target, shares, K, gathered):
     """The cooperative consumer: it computes its part of the rows of every tile."""
     plan: gl.constexpr = ring.plan
     chain.join(plan)
     rows: gl.constexpr = plan.block_m // plan.consumers
-    schedule = Schedule.make(target.M, target.N, target.batch, plan)
+    schedule = Schedule.make(target.M, target.N, target.batch, plan, gathered)
     acc = zeros_of(rows, plan)
     at = ring.start()
     for index in range(schedule.count()):
@@ -93,7 +94,7 @@ def consume_cooperatively(number: gl.constexpr, ring, free, target, shares, K):
 
 
 @jit
-def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K):
+def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K, gathered):
     """The ping-pong consumer: it computes every other tile, with its mainloop during the other consumer's epilogue.
 
     The turn is passed on when all MMAs of a tile have been issued. The turn also keeps a consumer from waiting on a slot's
@@ -101,7 +102,7 @@ def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K):
     """
     plan: gl.constexpr = ring.plan
     chain.join(plan)
-    schedule = Schedule.make(target.M, target.N, target.batch, plan)
+    schedule = Schedule.make(target.M, target.N, target.batch, plan, gathered)
     count = schedule.count()
     acc = zeros_of(plan.block_m, plan)
     at = ring.start()
@@ -131,27 +132,30 @@ SIZES = ["given", "batch", "M", "N", "K", "row_stride", "column_stride"]
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
 
 
-@jit(do_not_specialize=SIZES)
+@jit(do_not_specialize=[*SIZES, "gathered"])
 def matmul_cooperative(
     a: Operands, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
-    K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
+    K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan], gathered: Gathered = None,
 ) -> None:  # fmt: skip
     """The cooperative matmul with `plan.consumers` consumers; see the module."""
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, plan.consumers)
     both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
     outputs = (out, given, row_stride, column_stride, M, N, batch, plan)
-    source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, plan))
+    source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, plan))
     work = ()
     for number in gl.static_range(plan.consumers):
-        work = (*work, (consume_cooperatively, (number, ring, free, Target.make(*outputs), Shares.make(plan), K)))
+        work = (
+            *work,
+            (consume_cooperatively, (number, ring, free, Target.make(*outputs), Shares.make(plan), K, gathered)),
+        )
     gl.warp_specialize([*work, source], [4] * (plan.consumers - 1) + [plan.producers], plan.registers)
 
 
-@jit(do_not_specialize=SIZES)
+@jit(do_not_specialize=[*SIZES, "gathered"])
 def matmul_ping_pong(
     a: Operands, b: Operands, out: gl.tensor, given: Given, batch: Batch, row_stride: int, column_stride: int, M: int, N: int,
-    K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
+    K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan], gathered: Gathered = None,
 ) -> None:  # fmt: skip
     """The ping-pong matmul; see the module."""
     ring = Ring.make(plan)
@@ -160,9 +164,9 @@ def matmul_ping_pong(
     outputs = (out, given, row_stride, column_stride, M, N, batch, plan)
     gl.warp_specialize(
         [
-            (consume_ping_pong, (0, ring, free, turn, Target.make(*outputs), K)),
-            (consume_ping_pong, (1, ring, free, turn, Target.make(*outputs), K)),
-            (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, plan)),
+            (consume_ping_pong, (0, ring, free, turn, Target.make(*outputs), K, gathered)),
+            (consume_ping_pong, (1, ring, free, turn, Target.make(*outputs), K, gathered)),
+            (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, plan)),
         ],
         [4, plan.producers],
         plan.registers,

@@ -13,8 +13,6 @@ from weft.kernels.distributed.collectives import all_gather, all_reduce, reduce_
 from weft.kernels.distributed.experts import Dispatched, combine, dispatch
 from weft.kernels.distributed.norms import all_reduce_rms_norm
 from weft.kernels.distributed.products import (
-    GatherMatmulConfig,
-    ReduceMatmulConfig,
     all_gather_matmul,
     matmul_all_reduce,
     matmul_reduce_scatter,
@@ -22,7 +20,7 @@ from weft.kernels.distributed.products import (
 )
 
 __all__ = [
-    "Dispatched", "GatherMatmulConfig", "ReduceMatmulConfig", "all_gather", "all_gather_matmul", "all_reduce",
+    "Dispatched", "all_gather", "all_gather_matmul", "all_reduce",
     "all_reduce_rms_norm", "combine", "dispatch", "matmul_all_reduce", "matmul_reduce_scatter", "reduce_scatter",
     "work_elements",
 ]  # fmt: skip

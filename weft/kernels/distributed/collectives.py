@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast, get_args
 
+from weft import language as gl
 from weft.distributed import Symmetric
 from weft.errors import fail
 from weft.errors import kernels as errors
@@ -12,20 +13,29 @@ from weft.kernels.distributed.operands import (
     MOST_PROGRAMS,
     SUMS,
     WARPS,
+    Flat,
+    Launch,
     check_shape,
     flat,
-    launch,
     refuse_shape,
-    repeated,
+    remember,
+    remembered,
     summed,
     symmetric,
 )
-from weft.kernels.memory import empty_like
+from weft.kernels.distributed.rooms import room_of
+from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.plain import one_of
 from weft.runtime.dtypes import ITEMSIZE
 
 Method = Literal["one_shot", "two_shot"]
-ReduceMethod = Literal[Method, "one_shot_multicast", "two_shot_multicast"]
+ReduceMethod = Literal[Method, "pushed", "one_shot_multicast", "two_shot_multicast"]
+PUSHED_WORDS = 1 << 16
+"""Words of 32 bits for which a rank has room in another's inbox: 1 MiB with both turns and the numbers of turns."""
+PUSHED_BLOCK = 512
+"""Words of a program, in all turns: two accesses of 8 bytes of each of 256 threads. The 128 programs of the largest sum fit on
+any GPU at once."""
+PUSHED = ("float16", "bfloat16", "float32", "int32")
 ONE_SHOT_BYTES = 1 << 18
 """Tensors of at most this many bytes are reduced in one shot: PyTorch's operators change over at this size, too."""
 SHARES = 16
@@ -40,8 +50,10 @@ loads those of the next (seen with CUDA 13.0 for sm_90a)."""
 def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any = None) -> Any:
     """Add up `x` over all ranks, in place; returns its tensor.
 
-    `method`: "one_shot" reads the whole tensor of every rank, and suits small ones; "two_shot" adds up one share on each rank
-    and stores it on all, and moves each byte twice. None chooses by size: one shot up to 256 KiB. Elements are float16,
+    `method`: "one_shot" reads the whole tensor of every rank; "pushed" stores it to every rank, twice as many bytes, and saves
+    two ways between ranks (up to 256 KiB of elements of 16 or 32 bits, whose bytes are a multiple of 4; the first call makes
+    symmetric memory for them); "two_shot" adds up one share on each rank and stores it on all, and moves each byte twice. None
+    chooses by size. Elements are float16,
     bfloat16 (added in float32), float32, float64, int32 or int64, added in the order of the ranks, so that every rank gets the
     same bits.
 
@@ -53,12 +65,16 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
     kernels-ranks-multicast.
     """
     key = "all_reduce", repr(method)
-    if isinstance(cast("object", x), Symmetric) and repeated(x, key, stream):
+    found: Launch | None = remembered(x, key)
+    if found is not None:
+        found.on(stream)
         return x.tensor
     line = summed("all_reduce", "x", x)
     most = line.block * MOST_PROGRAMS
     in_one = method in ("one_shot", "one_shot_multicast")
-    if method is not None and (not one_of(method, *METHODS) or (in_one and line.size > most)):
+    pushes = _pushes(line)
+    wrong = (in_one and line.size > most) or (method == "pushed" and not pushes)
+    if method is not None and (not one_of(method, *METHODS) or wrong):
         limit = f" (up to {most} elements of this type)"
         raise fail(errors.RANKS_METHOD, what="all_reduce", got=repr(method), size=line.size, limit=limit)
     multicast = method in ("one_shot_multicast", "two_shot_multicast")
@@ -70,7 +86,15 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
     added = () if multicast else (SUMS[line.dtype],)
     options: dict[str, Any] = {"num_warps": WARPS} | ({} if multicast else {"maxnreg": REGISTERS})
     small = line.size <= most and line.size * ITEMSIZE[line.dtype] <= ONE_SHOT_BYTES
-    if in_one or (method is None and small):
+    if method == "pushed" or (method is None and pushes):
+        words = line.size * ITEMSIZE[line.dtype] // 4
+        inbox = room_of(x, "inbox", (2, x.world_size, PUSHED_WORDS), "int64", zeroed=True)
+        turns = room_of(x, "turns", (PUSHED_WORDS // PUSHED_BLOCK,), "int32", zeroed=True)
+        layout = gl.BlockedLayout([PUSHED_BLOCK // (32 * WARPS)], [32], [WARPS], [0])
+        kernel, options = cast("Any", ranks.pushed), {"num_warps": WARPS}
+        grid = -(-words // PUSHED_BLOCK)
+        arguments = x, inbox, turns, words, PUSHED_WORDS, layout, PUSHED_BLOCK, SUMS[line.dtype]
+    elif in_one or (method is None and small):
         kernel = cast("Any", ranks.one_shot_multicast if multicast else ranks.one_shot)
         grid, arguments = -(-line.size // line.block), (x, line.size, line.line, line.block, *added)
     else:
@@ -78,10 +102,17 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
         block = line.wide(share, x.world_size)
         kernel = cast("Any", ranks.two_shot_multicast if multicast else ranks.two_shot)
         grid, arguments = min(-(-share // block), MOST_PROGRAMS), (x, line.size, share, line.line, block, *added)
-    launch(x, key, kernel, grid, arguments, options, stream)
+    remember(x, key, Launch(kernel, grid, arguments, **options)).on(stream)
     return x.tensor
 
 
+def _pushes(line: Flat) -> bool:
+    """Whether a sum can be pushed."""
+    nbytes = line.size * ITEMSIZE[line.dtype]
+    return line.dtype in PUSHED and nbytes % 4 == 0 and nbytes <= 4 * PUSHED_WORDS
+
+
+@prepared()
 def all_gather(x: Any, out: Symmetric, *, stream: Any = None) -> Any:
     """Gather `x` of every rank in `out`, of shape `[world_size, *x.shape]`, on every rank; returns its tensor.
 
@@ -92,10 +123,12 @@ def all_gather(x: Any, out: Symmetric, *, stream: Any = None) -> Any:
     if given.size:
         block = given.wide(given.size, 1)
         grid = min(-(-given.size // block), MOST_PROGRAMS)
-        ranks.gather[grid](x, out, given.size, given.line, block, num_warps=WARPS, stream=stream)
+        arguments = x, out, given.size, given.line, block
+        launched(ranks.gather, grid, arguments, {"num_warps": WARPS}, stream)
     return out.tensor
 
 
+@prepared("out")
 def reduce_scatter(x: Symmetric, out: Any = None, *, stream: Any = None) -> Any:
     """The sum over all ranks of `x[rank]`, where `x` is `[world_size, ...]`; in `out`, by default a new tensor.
 
@@ -112,6 +145,6 @@ def reduce_scatter(x: Symmetric, out: Any = None, *, stream: Any = None) -> Any:
     if made.size:
         block = made.wide(made.size, x.world_size)
         grid = min(-(-made.size // block), MOST_PROGRAMS)
-        options: dict[str, Any] = {"num_warps": WARPS, "maxnreg": REGISTERS, "stream": stream}
-        ranks.scatter_sums[grid](x, out, made.size, made.line, block, SUMS[made.dtype], **options)
+        arguments = x, out, made.size, made.line, block, SUMS[made.dtype]
+        launched(ranks.scatter_sums, grid, arguments, {"num_warps": WARPS, "maxnreg": REGISTERS}, stream)
     return out

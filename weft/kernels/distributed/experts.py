@@ -11,7 +11,6 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device import exchanged
 from weft.kernels.distributed.operands import (
-    MOST_PROGRAMS,
     SUMS,
     WARPS,
     Flat,
@@ -22,14 +21,17 @@ from weft.kernels.distributed.operands import (
     refuse_shape,
     symmetric,
 )
-from weft.kernels.memory import empty_like, used_on
-from weft.kernels.rows.experts import sort_experts
+from weft.kernels.memory import used_on
+from weft.kernels.rows.calls import empty_like, launched, prepared
+from weft.kernels.rows.experts import sorted_by
 from weft.runtime.dtypes import ITEMSIZE
 
 SENT = {name: SUMS[name] for name in ("float16", "bfloat16", "float32")}
 """The types of rows that are added up with weights."""
-ACCESSES = 8
-"""Accesses of a thread that are in flight together: a program of 256 threads has 32 KiB, 64 of them 2 MiB."""
+PROGRAMS = 128
+"""Programs of a launch, which all fit on any GPU at once, as their waits for other ranks demand."""
+ACCESSES = 4
+"""Accesses of a thread that are in flight together: a program of 256 threads has 16 KiB, all of them 2 MiB."""
 MOST_SLOTS = 16
 """Experts of a token, each of which is a part of the unrolled kernel."""
 MOST_EXPERTS = 4096
@@ -43,10 +45,11 @@ class Dispatched(NamedTuple):
     places: Any
 
 
+@prepared()
 def dispatch(
-    x: Any, ids: Any, experts: int, rows: Symmetric, counts: Symmetric, *, programs: int = MOST_PROGRAMS, stream: Any = None
+    x: Any, ids: Any, experts: int, rows: Symmetric, counts: Symmetric, *, programs: int = PROGRAMS, stream: Any = None
 ) -> Dispatched:  # fmt: skip
-    """Send each token to the ranks of its experts, by one launch behind those of `sort_experts`.
+    """Send each token to the ranks of its experts, by one launch behind `sort_experts`.
 
     `x` `[T, width]` are the tokens of this rank, of any element type; `ids` `[T, k]`, int32 or int64, the experts of each, as
     of `topk_gating`. Of `experts` experts, a multiple of the number of ranks, rank r has those from r * experts / world_size
@@ -69,24 +72,25 @@ def dispatch(
         refuse_shape(what, "rows", room, given.dtype, ("capacity", given.shape[1]))
     check_shape(what, "counts", table, "int32", (rows.world_size, experts))
     check_flags(what, programs, 2 * programs)
-    ordered = sort_experts(ids.reshape(-1), experts, stream=stream)
+    ordered = sorted_by(ids, experts, stream)
     each = experts // rows.world_size
     found = Dispatched(empty_like(ids, (each + 1,), "int32"), empty_like(ids, numbers.shape, "int32"))
     lines, columns, tile = _tile(given, ACCESSES)
     bins = max(1 << (experts - 1).bit_length(), WARPS * 32)
     line = gl.BlockedLayout([max(bins // (WARPS * 32), 1)], [32], [WARPS], [0])
-    exchanged.dispatch[programs](
+    arguments = (
         x, ids, ordered.counts, ordered.offsets, ordered.places, rows, counts, found.offsets, found.places, given.shape[0],
         given.shape[1], experts, each, room.shape[0], slots, programs, lines, columns, tile, bins, line,
-        num_warps=WARPS, stream=stream,
     )  # fmt: skip
+    launched(exchanged.dispatch, programs, arguments, {"num_warps": WARPS}, stream)
     for temporary in ordered:
         used_on(temporary, stream)
     return found
 
 
+@prepared("out")
 def combine(
-    rows: Symmetric, ids: Any, places: Any, weights: Any, experts: int, out: Any = None, *, programs: int = MOST_PROGRAMS,
+    rows: Symmetric, ids: Any, places: Any, weights: Any, experts: int, out: Any = None, *, programs: int = PROGRAMS,
     stream: Any = None,
 ) -> Any:  # fmt: skip
     """The sum of each token's experts' results with weights, `[T, width]`, in `out` or a new tensor.
@@ -116,10 +120,8 @@ def combine(
     check_shape(what, "out", flat(what, "out", out), room.dtype, shape)
     check_flags(what, programs, programs)
     lines, columns, tile = _tile(room, max(ACCESSES // slots, 1))
-    exchanged.combine[programs](
-        rows, ids, places, weights, out, *shape, experts // rows.world_size, slots, programs, lines, columns, tile,
-        num_warps=WARPS, stream=stream,
-    )  # fmt: skip
+    sizes = *shape, experts // rows.world_size, slots, programs, lines, columns, tile
+    launched(exchanged.combine, programs, (rows, ids, places, weights, out, *sizes), {"num_warps": WARPS}, stream)
     return out
 
 

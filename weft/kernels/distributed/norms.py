@@ -19,7 +19,7 @@ from weft.kernels.distributed.operands import (
     refuse_shape,
     symmetric,
 )
-from weft.kernels.memory import empty_like
+from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.plain import one_of
 from weft.runtime.dtypes import ITEMSIZE
 
@@ -33,6 +33,7 @@ LONGEST = 16384
 """Elements of the longest row: 32 of a thread."""
 
 
+@prepared("residual", "out")
 def all_reduce_rms_norm(
     x: Symmetric, residual: Any = None, weight: Any = None, out: Any = None, *, eps: float = 1e-6,
     method: Method | None = None, stream: Any = None,
@@ -71,6 +72,7 @@ def all_reduce_rms_norm(
     alone = method == "one_shot" or (method is None and small)
     programs = min(rows if alone else -(-rows // x.world_size), MOST_PROGRAMS)
     line = gl.BlockedLayout([min(given.each, block // 32)], [32], [warps], [0])
-    kernel: Any = (ranks.one_shot_norm if alone else ranks.two_shot_norm)[programs]
-    kernel(x, residual, weight, out, rows, d, eps, line, block, num_warps=warps, maxnreg=REGISTERS, stream=stream)
+    kernel = ranks.one_shot_norm if alone else ranks.two_shot_norm
+    options = {"num_warps": warps, "maxnreg": REGISTERS}
+    launched(kernel, programs, (x, residual, weight, out, rows, d, eps, line, block), options, stream)
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from weft import language as gl
 from weft.bounded import keep
@@ -12,11 +12,13 @@ from weft.distributed import Symmetric
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernel import Repeated
+from weft.kernels.device import ranks
 from weft.runtime.arguments import array, extents
 from weft.runtime.dlpack import contiguous
 from weft.runtime.dtypes import ITEMSIZE
 from weft.views.symmetric import FLAGS
 
+R = TypeVar("R")
 SUMS = {
     "float16": gl.float32, "bfloat16": gl.float32, "float32": gl.float32, "float64": gl.float64, "int32": gl.int32,
     "int64": gl.int64,
@@ -64,15 +66,17 @@ class Flat(NamedTuple):
 
 MOST_CALLS = 64
 """Calls that a symmetric tensor remembers."""
+BEGINS = 127
+"""What the choice of a product's configuration knows of an address, as a mask."""
 
 
 def call_key(what: str, *given: Any) -> tuple[Any, ...] | None:
-    """What the launch of a call depends on: addresses, shapes, strides and types of tensors, and everything else as it is. None
-    where calls are not repeated: arguments are arrays, but not CUDA tensors of PyTorch, or absent outputs."""
+    """What a call depends on but for the places of its arrays: shapes, strides, types and alignments of tensors, and everything
+    else as it is. None where calls are not remembered: arguments are arrays, but not CUDA tensors of PyTorch."""
     key: list[Any] = [what]
     for each in given:
         if getattr(each, "is_cuda", False):
-            key += each.data_ptr(), each.shape, each.stride(), each.dtype
+            key += each.shape, each.stride(), each.dtype, each.data_ptr() & BEGINS
         elif hasattr(each, "data_ptr") or not isinstance(each, Hashable):
             return None
         else:
@@ -80,26 +84,38 @@ def call_key(what: str, *given: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-def repeated(x: Symmetric, key: tuple[Any, ...] | None, stream: Any) -> bool:
-    """Whether this call's launch is known, and then launch it."""
-    known = None if key is None else x.calls.get(key)
-    run = None if known is None else known.ready()
-    if run is None:
-        return False
-    run(stream)
-    return True
+def remembered(x: object, key: tuple[Any, ...] | None) -> Any:
+    """What `remember` has kept for an earlier call with a symmetric tensor."""
+    return x.calls.get(key) if isinstance(x, Symmetric) and key is not None else None
 
 
-def launch(
-    x: Symmetric, key: tuple[Any, ...] | None, kernel: Any, programs: int, arguments: tuple[Any, ...],
-    options: dict[str, Any], stream: Any,
-) -> None:  # fmt: skip
-    """Launch, and from the third time on let `repeated` know how."""
-    if key is None:
-        kernel[programs](*arguments, **options, stream=stream)
-        return
-    known = x.calls.get(key) or keep(x.calls, key, Repeated(kernel, ()), MOST_CALLS)
-    known.launch(programs, *arguments, **options, stream=stream)
+def remember(x: Symmetric, key: tuple[Any, ...] | None, call: R) -> R:
+    """Keep what has been found for a call. It may hold on to no arrays but symmetric ones."""
+    return call if key is None else keep(x.calls, key, call, MOST_CALLS)
+
+
+class Launch:
+    """A launch with the same arguments each time. The third and later ones take little time of the host."""
+
+    __slots__ = ("_arguments", "_options", "_programs", "_repeated")
+
+    def __init__(self, kernel: Any, programs: int, arguments: tuple[Any, ...], **options: Any) -> None:
+        self._repeated = Repeated(kernel, ())
+        self._programs, self._arguments, self._options = programs, arguments, options
+
+    def on(self, stream: Any) -> None:
+        """Launch on a stream."""
+        run = self._repeated.ready()
+        if run is None:
+            self._repeated.launch(self._programs, *self._arguments, **self._options, stream=stream)
+        else:
+            run(stream)
+
+
+def meeting(x: Symmetric) -> Launch:
+    """The launch on which all ranks meet: what a rank's stream was given before happens before what any rank's is given
+    afterwards."""
+    return Launch(ranks.meeting, 1, (x,), num_warps=1)
 
 
 def symmetric(what: str, name: str, x: Any) -> Flat:

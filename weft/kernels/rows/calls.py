@@ -2,8 +2,9 @@
 devices and alignments of its arrays, and on its other arguments; the next call with equal ones repeats what was allocated and
 launched.
 
-Only calls with CUDA tensors of PyTorch, on the current stream, are kept. A function takes part by `prepared`, `empty_like` and
-`zeros_kept` for what it allocates, and `launched` for its launches.
+Only calls with CUDA tensors of PyTorch, on the current stream, are kept; those with a symmetric tensor by the first of them,
+which is then the same in each. A function takes part by `prepared`, `empty_like` and `zeros_kept` for what it allocates, and
+`launched` for its launches.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from weft.bounded import keep
+from weft.distributed import Symmetric
 from weft.kernels import memory
 from weft.kernels.rows.plan import RowConfig
 
@@ -69,7 +71,8 @@ def launched(kernel: Any, grid: Any, arguments: tuple[Any, ...], options: dict[s
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A call to repeat. Arrays are numbered: those of the caller, then `made`, which are allocated like one of the former.
+    """A call to repeat. Arrays are numbered: the caller's arguments, the tensors of those that are symmetric, then `made`,
+    which are allocated like one of the former.
 
     `launches`: kernel, grid, arguments, which of these are arrays (place and number), options. `result`: numbers, None, or
     tuples of them. `pairs` of the caller's arrays, the first of which is written: whether they are the same; otherwise they lie
@@ -87,9 +90,9 @@ class Prepared:
 
     def repeat(self, arrays: Sequence[Any]) -> Any:
         """The call, with other arrays."""
-        pool = list(arrays)
+        pool = [*arrays, *_tensors(arrays)]
         for like, make in self.made:
-            pool.append(make(arrays[like]))
+            pool.append(make(pool[like]))
         for kernel, grid, arguments, places, options in self.launches:
             filled = list(arguments)
             for place, number in places:
@@ -112,7 +115,8 @@ def prepared(*written: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return function(*args, **keywords)
             try:
                 key = function, names, _alike(given), *map(_form, given)
-                found = _known.get(key)
+                known: dict[Any, Any] = next((x.calls for x in given if isinstance(x, Symmetric)), _known)
+                found = known.get(key)
             except (AttributeError, TypeError, RuntimeError):
                 # Not CUDA tensors of PyTorch, or tensors without memory.
                 return function(*args, **keywords)
@@ -125,7 +129,7 @@ def prepared(*written: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             finally:
                 _now.recording = before
             if made is not None:
-                keep(_known, key, made)
+                keep(known, key, made)
             return result
 
         return cast("Callable[P, R]", call)
@@ -137,27 +141,41 @@ def _form(value: Any) -> Any:
     """What a call depends on, of an argument. Raises AttributeError, TypeError and RuntimeError where calls are not kept."""
     if type(value) in PLAIN:
         return type(value), value
+    if isinstance(value, Symmetric):
+        if not getattr(value.tensor, "is_cuda", False):
+            raise TypeError
+        return value
     device = value.get_device()
     if device < 0:
         raise TypeError
     return value.dtype, value.shape, value.stride(), value.data_ptr() & ALIGNMENT, device
 
 
+def _tensors(given: Sequence[Any]) -> list[Any]:
+    """The tensors of symmetric arguments."""
+    return [x.tensor for x in given if isinstance(x, Symmetric)]
+
+
+def _is_array(value: Any) -> bool:
+    return type(value) not in PLAIN and not isinstance(value, Symmetric)
+
+
 def _alike(given: Sequence[Any]) -> tuple[int, ...]:
     """Which arrays are one and the same object."""
-    every = [id(x) for x in given if type(x) not in PLAIN]
+    every = [id(x) for x in given if _is_array(x)]
     return tuple(map(every.index, every))
 
 
 def _prepared(recording: Recording, result: Any, given: Sequence[Any], written: list[int]) -> Prepared | None:
     """The recorded call; None where it cannot be repeated: an array is none of the caller's nor allocated, or written ones
     overlap others in part."""
-    numbers = {id(x): i for i, x in enumerate(given) if type(x) not in PLAIN}
-    if not recording.launches or any(id(like) not in numbers for _, like, _ in recording.made):
+    numbers = {id(x): i for i, x in enumerate(given) if _is_array(x)}
+    own = {id(x): i for i, x in enumerate(_tensors(given), len(given))}
+    if not recording.launches or any(id(like) not in {**own, **numbers} for _, like, _ in recording.made):
         return None
     used = {id(x) for _, _, arguments, _ in recording.launches for x in arguments} | _leaves(result)
     kept = [each for each in recording.made if id(each[0]) in used]
-    pool = {**numbers, **{id(x): len(given) + i for i, (x, *_) in enumerate(kept)}}
+    pool = {**own, **numbers, **{id(x): len(given) + len(own) + i for i, (x, *_) in enumerate(kept)}}
     launches: list[Any] = []
     for kernel, grid, arguments, options in recording.launches:
         arrays = [i for i, x in enumerate(arguments) if hasattr(x, "data_ptr")]
@@ -170,7 +188,7 @@ def _prepared(recording: Recording, result: Any, given: Sequence[Any], written: 
     every = [(i, j, _meet(given, spans, i, j)) for i in written if i in spans for j in spans if i != j]
     if numbered is _ELSEWHERE or any(same is None for _, _, same in every):
         return None
-    made = tuple((numbers[id(like)], make) for _, like, make in kept)
+    made = tuple((pool[id(like)], make) for _, like, make in kept)
     return Prepared(made, tuple(launches), numbered, cast("Any", tuple(every)), spans)
 
 

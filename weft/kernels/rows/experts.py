@@ -9,7 +9,8 @@ from weft import language as gl
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.experts import LANES, add_chunks, count_chunks, place_chunks
-from weft.kernels.memory import empty_like, fill_zero, used_on
+from weft.kernels.memory import fill_zero, used_on
+from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.operands import INTEGERS, Lines, parameter, vector_of
 from weft.kernels.rows.plan import power_of_two
 from weft.plain import whole
@@ -32,6 +33,7 @@ class Sorted(NamedTuple):
     offsets: Any
 
 
+@prepared()
 def count_experts(ids: Any, experts: int, *, stream: Any = None) -> Any:
     """How often each of the numbers 0 ... experts - 1 is in `ids`: an int32 array [experts].
 
@@ -53,15 +55,21 @@ def count_experts(ids: Any, experts: int, *, stream: Any = None) -> Any:
     return counts
 
 
+@prepared()
 def sort_experts(ids: Any, experts: int, *, stream: Any = None) -> Sorted:
     """The order of the elements of `ids` by number, stable: of equal numbers those at lower positions come first.
 
     Returns `order`, the positions of elements in the new order (ids.ravel()[order] is sorted), `places`, where each element
     has gone (its inverse), `counts` as of `count_experts`, and `offsets` [experts + 1], where each number begins; all int32.
-    With the indices of `topk_gating`, order // k are the tokens of the rows of a grouped product. Three launches, and no
-    atomics: the result is the same each time. Otherwise as `count_experts`; elements whose number is none of an expert have
-    no place, and leave theirs undefined.
+    With the indices of `topk_gating`, order // k are the tokens of the rows of a grouped product. Three launches, or one up to
+    1,024 elements, and no atomics: the result is the same each time. Otherwise as `count_experts`; elements whose number is
+    none of an expert have no place, and leave theirs undefined.
     """
+    return sorted_by(ids, experts, stream)
+
+
+def sorted_by(ids: Any, experts: int, stream: Any) -> Sorted:
+    """`sort_experts`, as a part of a call that is prepared as a whole."""
     source = _ids("sort_experts", ids, experts)
     order, places = (empty_like(ids, (source.cols,), "int32") for _ in range(2))
     counts, offsets = empty_like(ids, (experts,), "int32"), empty_like(ids, (experts + 1,), "int32")
@@ -69,12 +77,14 @@ def sort_experts(ids: Any, experts: int, *, stream: Any = None) -> Sorted:
         fill_zero(counts)
         fill_zero(offsets)
         return Sorted(order, places, counts, offsets)
-    partial = _counted(ids, source, experts, stream)
-    before = empty_like(ids, (_chunks(source), experts), "int32")
-    _added(partial, before, counts, source, experts, stream)
-    sizes = source.cols, experts, CHUNK, _bins(experts)
-    place_chunks[_chunks(source)](ids, before, counts, offsets, order, places, *sizes, num_warps=WARPS, stream=stream)
-    for temporary in (partial, before):
+    chunks, before, temporaries = _chunks(source), None, []
+    if chunks > 1:
+        partial, before = _counted(ids, source, experts, stream), empty_like(ids, (chunks, experts), "int32")
+        _added(partial, before, counts, source, experts, stream)
+        temporaries = [partial, before]
+    arguments = ids, before, counts, offsets, order, places, source.cols, experts, CHUNK, _bins(experts)
+    launched(place_chunks, chunks, arguments, {"num_warps": WARPS}, stream)
+    for temporary in temporaries:
         used_on(temporary, stream)
     return Sorted(order, places, counts, offsets)
 
@@ -82,14 +92,14 @@ def sort_experts(ids: Any, experts: int, *, stream: Any = None) -> Sorted:
 def _counted(ids: Any, source: Lines, experts: int, stream: Any) -> Any:
     partial = empty_like(ids, (_chunks(source), experts), "int32")
     sizes = source.cols, experts, CHUNK, _bins(experts)
-    count_chunks[_chunks(source)](ids, partial, *sizes, num_warps=WARPS, stream=stream)
+    launched(count_chunks, _chunks(source), (ids, partial, *sizes), {"num_warps": WARPS}, stream)
     return partial
 
 
 def _added(partial: Any, before: Any, counts: Any, source: Lines, experts: int, stream: Any) -> None:
     layout = gl.BlockedLayout([ADDED // WARPS, 1], [1, LANES], [WARPS, 1], [1, 0])
     sizes = _chunks(source), experts, ADDED, layout
-    add_chunks[-(-experts // LANES)](partial, before, counts, *sizes, num_warps=WARPS, stream=stream)
+    launched(add_chunks, -(-experts // LANES), (partial, before, counts, *sizes), {"num_warps": WARPS}, stream)
 
 
 def _chunks(source: Lines) -> int:

@@ -133,6 +133,11 @@ class MemoryWait(Wait):
     def instead(self) -> str:
         """The fix: another program has to store the awaited value."""
         name = self.memory() or "the memory"
+        if not self.writers() and self._machine.member is not None:
+            return (
+                f"let a rank set {name} to the value that ends this wait, with weft.distributed.write_value() behind what it "
+                "announces, or in a kernel with gl.atomic_store(..., scope='sys')"
+            )
         if not self.writers():
             return f"store the value that ends this wait to {name} in a program that does not wait: no other line may write it"
         return (

@@ -100,14 +100,16 @@ class HostActor:
 
 
 class World:
-    """The state that all ranks share. `launches` counts the launches that have begun."""
+    """The state that all ranks share. `launches` counts the launches that have begun. With `hazards` accesses are recorded."""
 
     __slots__ = (
-        "_arrived", "_homes", "_meetings", "_races", "changes", "launches", "log", "ranks", "size", "storages", "turns",
+        "_arrived", "_homes", "_meetings", "_races", "changes", "hazards", "launches", "log", "ranks", "size", "storages",
+        "turns",
     )  # fmt: skip
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, size: int, seed: int, hazards: bool = True) -> None:
         self.size = size
+        self.hazards = hazards
         self.log = History(size)
         self.changes = Changes()
         self.turns = Turns(size, seed)
@@ -143,11 +145,16 @@ class World:
 
     def host_access(self, actor: HostActor, storage: Storage, index: Array, op: Op) -> None:
         """The host function of a rank has accessed these elements, or a copy on its stream does. Raises RankRace."""
+        if not self.hazards:
+            # Launches do not record what they order, either.
+            return
         size = storage.array.itemsize
         _, view = storage.segment.view(size)
         place = GlobalPlace(storage.segment, view, index, None)
-        way: Way = "read" if op is HOST_READ else "write"
-        self.access(actor, op, way, place, size)
+        touch = Touch(actor, op, WAYS[op], place, size, 0, 0)
+        self._races.touch(touch)
+        if op is STREAM_WRITE:
+            self._races.release(touch, storage.segment.start + index * size, replaces=True)
 
     def meet(self, rank: int, stream: Known | None) -> Known | None:
         """All ranks meet: what each has done happens before what any does afterwards."""
@@ -188,6 +195,11 @@ HOST_WRITE = Op(memory.store, (None, None, None), {"order": "", "scope": "sys"},
 """A write of a host function, which the simulator sees by its result alone, or of a copy."""
 HOST_READ = Op(memory.load, (None, None, None), {"order": "", "scope": "sys", "volatile": False}, ())
 """A read of a copy."""
+
+
+STREAM_WRITE = Op(memory.store, (None, None, None), {"order": "release", "scope": "sys"}, ())
+"""A write of a stream to a word."""
+WAYS: dict[Op, Way] = {HOST_READ: "read", HOST_WRITE: "write", STREAM_WRITE: "strong write"}
 
 
 class Rank:
@@ -295,6 +307,16 @@ class Rank:
         storage = storages[array.ctypes.data]
         self.world.host_access(actor, storage, elements, HOST_WRITE)
         array.reshape(-1)[elements] = values
+        self._done(actor)
+        self._see()
+
+    def write_value(self, array: Array, elements: Array, value: int) -> None:
+        """A write of the stream to a word of a symmetric array of any rank: a release of all that the stream was given before.
+        Raises RankRace."""
+        self._publish_writes()
+        actor, storage = self._actor(), self.world.storages[array.ctypes.data]
+        self.world.host_access(actor, storage, elements, STREAM_WRITE)
+        array.reshape(-1)[elements] = value
         self._done(actor)
         self._see()
 

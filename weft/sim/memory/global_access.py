@@ -397,7 +397,7 @@ def poll_ended(request: Request, met: Array, expected: Data) -> Data:
     races = request.task.machine.races
     if races is not None and met.any():
         seen = Request(request.task, request.op, Data(request.all), Data(hit))
-        counts = seen.values(expected) if request.op.attrs["patience"] else None
+        counts = seen.values(expected) if request.op.attrs["signal"] else None
         _synchronise(seen, races, seen.touches(seen.heap.places(seen.access), "strong read"), counts)
     return Data(hit[()])
 
