@@ -200,6 +200,13 @@ class Stages:
         return self.compiled[0] if (self.lowered.attrs.min_blocks or 1) > 1 and nvrtc.available() else self.cuda
 
     @property
+    def is_linked(self) -> bool:
+        """Whether the machine code has to be linked with NVSHMEM."""
+        from weft.ops.nvshmem import CALLS
+
+        return not CALLS.isdisjoint(self.lowered.body.kinds)
+
+    @property
     def machine_code(self) -> nvrtc.CompiledCuda:
         """Cubin and PTX that NVRTC compiled from the CUDA text."""
         return self.compiled[1]
@@ -210,12 +217,13 @@ class Stages:
         text asks for one block instead: the number is an estimate, and must cost nothing."""
         text, blocks = self.cuda, self.lowered.attrs.min_blocks
         with self._timed(NVRTC):
-            made = nvrtc.compile_cuda(text, name=self.name, arch=self.request.target)
+            linked = self.is_linked
+            made = nvrtc.compile_cuda(text, name=self.name, arch=self.request.target, relocatable=linked)
             if made.n_spills and blocks is not None and blocks > 1:
                 from weft import cuda
 
                 free = cuda.emit(self.lowered.with_attrs(min_blocks=1), self.target)
-                again = nvrtc.compile_cuda(free, name=self.name, arch=self.request.target)
+                again = nvrtc.compile_cuda(free, name=self.name, arch=self.request.target, relocatable=linked)
                 text, made = (free, again) if again.n_spills < made.n_spills else (text, made)
         self._warn_of(self.seconds[NVRTC])
         for complaint in nvrtc.serialised(made.log):
@@ -284,6 +292,7 @@ class Stages:
             self.lowered.attrs.warps_of_block - self.lowered.attrs.num_warps,
             self.lowered.attrs.workspace_bytes,
             int(any(op.attrs.get("patience") for op in walk(self.lowered.body))),
+            int(self.is_linked),
         )
 
 

@@ -22,11 +22,13 @@ N = 128
 
 @dataclass(frozen=True)
 class Planted:
-    """A host function `host(rank, fixed)`, the codes of the reports that its bug may have, and the number of ranks."""
+    """A host function `host(rank, fixed)`, the codes of the reports that its bug may have, the number of ranks, and whether
+    memory is NVSHMEM's."""
 
     host: Callable[[int, bool], Any]
     codes: tuple[str, ...]
     ranks: int = 2
+    nvshmem: bool = False
 
     def __str__(self) -> str:
         return self.host.__name__
@@ -37,9 +39,9 @@ RACES = "hazard-rank-read", "hazard-rank-write"
 """Which of the two depends on which access comes first."""
 
 
-def plant(*codes: str, ranks: int = 2) -> Callable[[Any], Any]:
+def plant(*codes: str, ranks: int = 2, nvshmem: bool = False) -> Callable[[Any], Any]:
     def enter(host: Any) -> Any:
-        PLANTED.append(Planted(host, codes, ranks))
+        PLANTED.append(Planted(host, codes, ranks, nvshmem))
         return host
 
     return enter
@@ -350,6 +352,112 @@ def a_multicast_store_over_what_is_read(rank: int, fixed: bool):
     x, y = pair(rank)
     multicast[1](weft.Symmetric(x), y, LINE, True, fixed)
     return y, 2
+
+
+@weft.jit
+def puts(x: gl.symmetric, y, LINE: gl.constexpr, EARLY: gl.constexpr, QUIET: gl.constexpr, HASTE: gl.constexpr):
+    other, at = 1 - x.rank, gl.arange(0, 128, LINE)
+    if EARLY:
+        gl.signal(x, other)
+    gl.put(x, other, x.local, 128, 128)
+    if QUIET:
+        gl.quiet(x)
+    gl.store(x.local + at, gl.full([128], 9.0, gl.float32, LINE))
+    if not EARLY:
+        gl.signal(x, other)
+    if HASTE:
+        gl.store(y + at, gl.load(x.local + 128 + at))
+    gl.wait_signal(x, other)
+    gl.store(y + at, gl.load(x.local + 128 + at))
+    gl.quiet(x)
+
+
+def put_and_read(rank: int, early: bool, quiet: bool, haste: bool):
+    x, y = weft.distributed.empty(2 * N, np.float32), np.full(N, -1, np.float32)
+    x[:] = rank
+    weft.distributed.barrier()
+    puts[1](weft.Symmetric(x), y, LINE, early, quiet, haste)
+    return y, 1 - rank
+
+
+@plant(*RACES, nvshmem=True)
+def a_signal_before_its_put(rank: int, fixed: bool):
+    # BUG: the signal says that data is there which is put only then.
+    return put_and_read(rank, not fixed, True, False)
+
+
+@plant("hazard-put-source", nvshmem=True)
+def a_source_overwritten_before_quiet(rank: int, fixed: bool):
+    # BUG: the put may still read what is overwritten.
+    return put_and_read(rank, False, fixed, False)
+
+
+@plant(*RACES, nvshmem=True)
+def data_of_a_put_read_before_its_signal(rank: int, fixed: bool):
+    # BUG: nothing says that the data has come.
+    return put_and_read(rank, False, True, not fixed)
+
+
+@weft.jit
+def told_by_another(x: gl.symmetric, y, LINE: gl.constexpr, FIXED: gl.constexpr):
+    at = gl.arange(0, 128, LINE)
+    if x.rank == 0:
+        gl.put(x, 2, x.local, 128, 128)
+        if FIXED:
+            gl.quiet(x)
+        # BUG: a signal follows the puts to its own rank, and rank 1 cannot know of one to rank 2.
+        gl.signal(x, 1)
+    elif x.rank == 1:
+        gl.wait_signal(x, 0)
+        gl.signal(x, 2)
+    else:
+        gl.wait_signal(x, 1)
+        gl.store(y + at, gl.load(x.local + 128 + at))
+
+
+@plant(*RACES, ranks=3, nvshmem=True)
+def a_put_announced_by_another_rank(rank: int, fixed: bool):
+    x, y = weft.distributed.empty(2 * N, np.float32), np.zeros(N, np.float32)
+    x[:N] = 7
+    weft.distributed.barrier()
+    told_by_another[1](weft.Symmetric(x), y, LINE, fixed)
+    return y, 7 if rank == 2 else 0
+
+
+@weft.jit
+def puts_without_end(x: gl.symmetric, QUIET: gl.constexpr):
+    other = 1 - x.rank
+    gl.put(x, other, x.local, 128, 128)
+    if QUIET:
+        gl.quiet(x)
+
+
+@plant("hazard-put-source", nvshmem=True)
+def a_source_overwritten_by_the_host(rank: int, fixed: bool):
+    x, _ = weft.distributed.empty(2 * N, np.float32), None
+    x[:] = rank
+    weft.distributed.barrier()
+    puts_without_end[1](weft.Symmetric(x), fixed)
+    # BUG: the launch has ended, and its put may still read.
+    x[:N] = 5
+    weft.distributed.barrier()
+    return x[N:], 1 - rank
+
+
+@weft.jit
+def puts_from(x: gl.symmetric, source):
+    gl.put(x, 1 - x.rank, source, 128)
+    gl.signal(x, 1 - x.rank)
+    gl.wait_signal(x, 1 - x.rank)
+
+
+@plant("hazard-put-local", nvshmem=True)
+def a_put_of_other_memory(rank: int, fixed: bool):
+    x, z = weft.distributed.empty(N, np.float32), weft.distributed.empty(N, np.float32)
+    z[:] = rank
+    # BUG: the network of another host can read symmetric memory only.
+    puts_from[1](weft.Symmetric(x), z if fixed else np.zeros(N, np.float32))
+    return x, 1 - rank
 
 
 @plant("hazard-ranks-apart")

@@ -34,12 +34,23 @@ class Fake:
 
     int32 = "int32"
     group = SimpleNamespace(WORLD=SimpleNamespace(group_name="0"))
-    cuda = SimpleNamespace(is_current_stream_capturing=lambda: False)
 
     def __init__(self) -> None:
+        self.cuda = SimpleNamespace(is_current_stream_capturing=lambda: False, synchronize=self.synchronize)
         self.pads: list[int] = []
         self.barriers = 0
+        self.backend = "CUDA"
+        self.starts = {pool: list(each) for pool, each in STARTS.items()}
         self.keys: dict[str, str] = {}
+
+    def get_backend(self, device: Any) -> str:
+        return self.backend
+
+    def get_process_group_ranks(self, group: Any) -> list[int]:
+        return [4, 5, 6]
+
+    def synchronize(self, device: Any) -> None:
+        self.barriers += 10
 
     def empty(self, words: int, dtype: Any, device: Any) -> Tensor:
         self.pads.append(words)
@@ -49,7 +60,7 @@ class Fake:
         if not isinstance(tensor, Tensor) or name not in ("0", "tensor parallel"):
             raise RuntimeError("not symmetric")
         return SimpleNamespace(
-            rank=1, world_size=3, buffer_ptrs=STARTS[tensor.pool], multicast_ptr=9 << 20, barrier=self.barrier
+            rank=1, world_size=3, buffer_ptrs=self.starts[tensor.pool], multicast_ptr=9 << 20, barrier=self.barrier
         )
 
     def barrier(self) -> None:
@@ -114,3 +125,29 @@ def test_a_tensor_that_is_not_symmetric(fake: Fake):
     with pytest.raises(LaunchError, match="not symmetric") as found:
         of_torch.group_of(SimpleNamespace(device=None, dtype="x", shape=()), "0")
     assert found.value.code == "ranks-plain-tensor"
+
+
+def test_memory_of_nvshmem(fake: Fake):
+    """Ranks have their numbers in the default group, the pad is named by its own address, and the barrier is the store's."""
+    fake.backend = "NVSHMEM"
+    tensor = Tensor("tensor", 512)
+    group = of_torch.group_of(tensor, None)
+    assert group.pes() == (4, 5, 6)
+    assert group.peers(tensor, 0) == tuple(start + 512 for start in STARTS["tensor"])
+    assert group.places(tensor, 64) == ((2 << 20) + 576,) * 3
+    before = len(fake.keys)
+    assert group.pads() == (STARTS["pad"][1],) * 3
+    assert fake.barriers == 10
+    assert len(fake.keys) == before + 3
+
+
+def test_memory_of_nvshmem_that_pointers_do_not_reach(fake: Fake):
+    fake.backend = "NVSHMEM"
+    fake.starts["tensor"][2] = 0
+    tensor = Tensor("tensor", 0)
+    group = of_torch.group_of(tensor, None)
+    assert group.peers(tensor, 0) is None
+    assert group.places(tensor, 0) == (2 << 20,) * 3
+    with pytest.raises(LaunchError) as found:
+        group.part(tensor, 2)
+    assert found.value.code == "ranks-no-peer-access"

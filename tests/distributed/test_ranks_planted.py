@@ -23,7 +23,7 @@ WAYS = [(0, "tile"), (5, "lowered"), pytest.param(1, "tile", marks=pytest.mark.m
 @pytest.mark.parametrize(("seed", "of"), WAYS)
 def test_a_bug_between_ranks_is_reported(bug: Planted, seed: int, of: str):
     with weft.simulate(target="sm_90a"), pytest.raises(Hazard) as caught:
-        world(partial(bug.host, fixed=False), bug.ranks, seed, of)
+        world(partial(bug.host, fixed=False), bug.ranks, seed, of, bug.nvshmem)
     found = caught.value
     assert found.code in bug.codes, found
     assert found.fix
@@ -34,7 +34,7 @@ def test_a_bug_between_ranks_is_reported(bug: Planted, seed: int, of: str):
 @pytest.mark.parametrize(("seed", "of"), WAYS)
 def test_its_repaired_twin_is_correct(bug: Planted, seed: int, of: str):
     with weft.simulate(target="sm_90a"):
-        for out, wanted in world(partial(bug.host, fixed=True), bug.ranks, seed, of):
+        for out, wanted in world(partial(bug.host, fixed=True), bug.ranks, seed, of, bug.nvshmem):
             np.testing.assert_array_equal(out, np.full_like(out, wanted))
 
 

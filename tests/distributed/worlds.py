@@ -24,7 +24,7 @@ def stage(name: str) -> Iterator[None]:
         yield
 
 
-def world(on: Callable[[int], Any], ranks: int, seed: int = 0, of: str = "tile") -> list[Any]:
+def world(on: Callable[[int], Any], ranks: int, seed: int = 0, of: str = "tile", nvshmem: bool = False) -> list[Any]:
     """The results of a host function on every rank."""
     with stage(of):
-        return weft.distributed.simulate(on, ranks=ranks, seed=seed, multicast=True)
+        return weft.distributed.simulate(on, ranks=ranks, seed=seed, multicast=True, nvshmem=nvshmem)

@@ -15,9 +15,9 @@ from weft.distributed import of_torch
 from weft.errors import CompilationError, Deadlock, LaunchError, UserError
 
 
-def caught(on: Any, ranks: int = 2) -> UserError:
+def caught(on: Any, ranks: int = 2, **options: bool) -> UserError:
     with pytest.raises(UserError) as found:
-        weft.distributed.simulate(on, ranks=ranks)
+        weft.distributed.simulate(on, ranks=ranks, **options)
     assert found.value.fix
     return found.value
 
@@ -77,6 +77,82 @@ def test_a_mistake_in_a_kernel(case: str, code: str, words: str):
     assert error.code == code
     assert words in error.message
     assert error.loc is not None
+
+
+@weft.jit
+def wrong_puts(x: gl.symmetric, y, CASE: gl.constexpr, EACH: gl.constexpr):
+    if CASE == "pointer":
+        gl.put(y, 0, y, 1)
+    elif CASE == "peer":
+        gl.store(x.peer(0), 1.0)
+    elif CASE == "source":
+        gl.put(x, 0, x.local.to(gl.pointer_type(gl.int32)), 1)
+    elif CASE == "tile":
+        gl.put(x, 0, x.local + gl.arange(0, 32, EACH), 1)
+    elif CASE == "count":
+        gl.put(x, 0, x.local, 1.5)
+    elif CASE == "at":
+        gl.put(x, 0, x.local, 1, -1)
+    elif CASE == "ranks":
+        gl.put(x, gl.arange(0, 2, EACH), x.local, 1)
+    elif CASE == "rank":
+        gl.put(x, 2, x.local, 1)
+    else:
+        gl.quiet(x)
+
+
+WRONG_PUTS = [
+    ("pointer", "ranks-symmetric-needed", "gl.put needs a symmetric tensor"),
+    ("peer", "ranks-not-reached", "no pointer reaches the memory of some ranks"),
+    ("source", "ranks-put-source", "a pointer to float32"),
+    ("tile", "ranks-put-source", "tile [32]"),
+    ("count", "ranks-put-number", "takes count as a number of elements"),
+    ("at", "ranks-put-number", "got the constant -1"),
+    ("ranks", "ranks-rank-type", "int32 tile"),
+    ("rank", "ranks-no-rank", "got rank 2"),
+]
+
+
+def putting(case: str, **options: Any) -> Any:
+    def on(rank: int):
+        x = weft.Symmetric(weft.distributed.empty(4, np.float32))
+        wrong_puts[1](x, np.zeros(4, np.float32), case, EACH, **options)
+
+    return on
+
+
+@pytest.mark.parametrize(("case", "code", "words"), WRONG_PUTS)
+def test_a_mistake_with_a_put(case: str, code: str, words: str):
+    error = caught(putting(case), nvshmem=True, peer_access=False)
+    assert isinstance(error, CompilationError)
+    assert error.code == code
+    assert words in error.message
+
+
+def test_a_put_to_other_memory():
+    error = caught(putting("quiet"))
+    assert error.code == "ranks-nvshmem-needed"
+    assert 'set_backend("NVSHMEM")' in error.fix
+
+
+@pytest.mark.parametrize(("options", "words"), [({"block": 32}, "block="), ({"num_ctas": 2}, "num_ctas=2")])
+def test_a_put_that_not_all_threads_of_a_block_execute(options: dict[str, int], words: str):
+    with weft.simulate(target="sm_90a"):
+        error = caught(putting("quiet", **options), nvshmem=True)
+    assert error.code == "ranks-put-block"
+    assert words in error.message
+
+
+def test_no_peer_access_without_nvshmem():
+    assert caught(putting("quiet"), peer_access=False).code == "ranks-option"
+
+
+def test_a_copy_to_memory_that_pointers_do_not_reach():
+    def on(rank: int):
+        x = weft.distributed.empty(4, np.float32)
+        weft.distributed.copy(weft.Symmetric(x), 1 - rank, np.zeros(4, np.float32))
+
+    assert caught(on, nvshmem=True, peer_access=False).code == "ranks-no-peer-access"
 
 
 @pytest.mark.parametrize(
@@ -171,10 +247,9 @@ def test_an_error_of_a_host_function_ends_all_ranks():
         weft.distributed.simulate(on)
 
 
-def test_a_peer_without_access(monkeypatch: pytest.MonkeyPatch):
+def test_a_peer_without_access():
     handle = SimpleNamespace(rank=0, buffer_ptrs=[1 << 20, 0], world_size=2)
-    monkeypatch.setattr(of_torch, "_handle", lambda owner, name: handle)
     with pytest.raises(LaunchError) as found:
-        of_torch.TorchGroup(0, 2, "all", "cuda:0").peers(SimpleNamespace(data_ptr=lambda: (1 << 20) + 64), 0)
+        of_torch.TorchGroup(0, 2, "all", "cuda:0", handle).peers(SimpleNamespace(data_ptr=lambda: (1 << 20) + 64), 0)
     assert found.value.code == "ranks-no-peer-access"
     assert "rank 1 cannot be reached from rank 0" in found.value.message

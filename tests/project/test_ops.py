@@ -178,6 +178,7 @@ NO_NUMBERS = {
     "debug": "no results",
     "mbarrier": "no results",
     "mma": "floats",
+    "nvshmem": "no results",
     "shared": "handles, and what memory held",
     "sync": "no results",
     "tcgen05": "no results",

@@ -16,11 +16,18 @@ class Group:
     rank, size = 1, 2
 
     def __init__(self, peers: tuple[int, int]) -> None:
-        self.all = peers
+        self.all: tuple[int, ...] | None = peers
+        self.numbers: tuple[int, int] | None = None
         self.compared: list[tuple[str, str]] = []
 
-    def peers(self, owner: FakeTensor, skip: int) -> tuple[int, ...]:
-        return tuple(peer + skip for peer in self.all)
+    def peers(self, owner: FakeTensor, skip: int) -> tuple[int, ...] | None:
+        return None if self.all is None else tuple(peer + skip for peer in self.all)
+
+    def pes(self) -> tuple[int, int] | None:
+        return self.numbers
+
+    def places(self, owner: FakeTensor, skip: int) -> tuple[int, int]:
+        return (owner.data_ptr() + skip,) * 2
 
     def pads(self) -> tuple[int, int]:
         return 0x7000, 0x8000
@@ -47,6 +54,29 @@ def test_its_type_is_the_same_on_all_ranks(cuda, group):
     assert kind.names == ("rank", "peer_0", "peer_1", "pad_0", "pad_1", "pad")
     group.rank, other = 0, FakeTensor(0x1000)
     assert specialise("kernel", "x", Symmetric(other)) == kind
+
+
+def test_memory_of_nvshmem_has_names_and_numbers_for_puts(cuda, compiler, group):
+    @jit
+    def kernel(x, n):
+        """Take a symmetric tensor and a number."""
+
+    group.numbers = 8, 9
+    reached = specialise("kernel", "x", Symmetric(FakeTensor(0x2000)))
+    assert isinstance(reached, View)
+    assert reached.names == (
+        "rank", "peer_0", "peer_1", "pad_0", "pad_1", "pad", "place_0", "place_1", "pe_0", "pe_1"
+    )  # fmt: skip
+    group.all = None
+    shared = Symmetric(FakeTensor(0x2000))
+    remote = specialise("kernel", "x", shared)
+    assert isinstance(remote, View)
+    assert remote.names == ("rank", "pad_0", "pad_1", "pad", "place_0", "place_1", "pe_0", "pe_1")
+    assert remote.key != reached.key
+    cuda.parameters = 10
+    for _ in range(WARM + 1):
+        kernel[3](shared, 5)
+        assert cuda.launches[-1].words == (0x2000, 1, 0x7000, 0x8000, 0x8000, 0x2000, 0x2000, 8, 9, 5)
 
 
 def test_the_driver_gets_every_address(cuda, compiler, group):

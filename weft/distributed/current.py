@@ -59,6 +59,14 @@ class Member(Group, Generic[W]):
         self._allocations += 1
         return self.world.tensor(number, self.rank, shape, dtype)
 
+    def pes(self) -> Sequence[int] | None:
+        """Memory is not NVSHMEM's."""
+        return None
+
+    def places(self, owner: Any, skip: int) -> Sequence[Any]:
+        """What names a place on each rank in puts."""
+        return self.peers(owner, skip) or ()
+
     def has(self, owner: Any) -> bool:
         """Whether an array is symmetric memory of this rank."""
         return self.world.around(owner, self.rank) is not None

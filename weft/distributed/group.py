@@ -22,8 +22,17 @@ class Group(Protocol):
         """The number of ranks."""
         ...
 
-    def peers(self, owner: Any, skip: int) -> Sequence[Any]:
-        """The address `skip` bytes after the start of a symmetric tensor, on each rank."""
+    def peers(self, owner: Any, skip: int) -> Sequence[Any] | None:
+        """The address `skip` bytes after the start of a symmetric tensor, on each rank; None if pointers do not reach all
+        ranks, which is possible with NVSHMEM only."""
+        ...
+
+    def pes(self) -> Sequence[int] | None:
+        """The numbers of the ranks in NVSHMEM (PEs); None if symmetric tensors are not its memory."""
+        ...
+
+    def places(self, owner: Any, skip: int) -> Sequence[Any]:
+        """What names the same place on each rank in a put by NVSHMEM: on GPUs the own address for all of them."""
         ...
 
     def agree(self, what: str, value: str) -> AbstractContextManager[None] | None:
@@ -34,7 +43,7 @@ class Group(Protocol):
         ...
 
     def pads(self) -> Sequence[Any]:
-        """The address of the signal pad of each rank."""
+        """The address of the signal pad of each rank; with NVSHMEM what names it, as in `places`."""
         ...
 
     def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:

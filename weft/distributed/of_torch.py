@@ -2,8 +2,11 @@
 
 PyTorch's own signal pads belong to its kernels, which expect them to be zero between two of them, so weft allocates pads of its
 own: one per group and device, zeroed once, before the first kernel. What PyTorch offers here is alpha
-(`torch.distributed._symmetric_memory`); this file is all that weft knows of it: `empty`, `rendezvous`, and the handle's `rank`,
-`world_size`, `buffer_ptrs`, `multicast_ptr`, `get_buffer` and `barrier`.
+(`torch.distributed._symmetric_memory`); this file is all that weft knows of it: `empty`, `rendezvous`, `get_backend`, and the
+handle's `rank`, `world_size`, `buffer_ptrs`, `multicast_ptr`, `get_buffer` and `barrier`.
+
+After `set_backend("NVSHMEM")` all symmetric tensors of a process are NVSHMEM's memory, the pads among them. The address of a
+rank that pointers do not reach is then 0, and a rank's number in NVSHMEM is its number in the default group.
 """
 
 from __future__ import annotations
@@ -45,19 +48,51 @@ class TorchGroup:
     name: str
     device: Any
     handle: Any
+    numbers: tuple[int, ...] | None = None
+    """The ranks' numbers in NVSHMEM, if it is its memory."""
     parts: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """Parts of other ranks' memory, as tensors."""
 
-    def peers(self, owner: Any, skip: int) -> Sequence[int]:
-        """The address `skip` bytes after the start of a symmetric tensor, on each rank. Raises ranks-no-peer-access."""
+    def peers(self, owner: Any, skip: int) -> Sequence[int] | None:
+        """The address `skip` bytes after the start of a symmetric tensor, on each rank; None if memory is NVSHMEM's and not
+        all of it has an address here. Raises ranks-no-peer-access."""
+        if self.numbers is not None and not all(self.handle.buffer_ptrs):
+            return None
         return _addresses(self.handle, owner.data_ptr() + skip)
 
+    def pes(self) -> Sequence[int] | None:
+        """The ranks' numbers in NVSHMEM, if it is its memory."""
+        return self.numbers
+
+    def places(self, owner: Any, skip: int) -> Sequence[int]:
+        """NVSHMEM names the memory of any rank by the own address."""
+        return (owner.data_ptr() + skip,) * self.size
+
     def pads(self) -> Sequence[int]:
-        """The address of the signal pad of each rank; allocates the pads at the first call, on all ranks."""
+        """The address of the signal pad of each rank, or of the own one if memory is NVSHMEM's; allocates the pads at the first
+        call, on all ranks."""
         key = self.name, str(self.device)
         with _lock:
             if key not in _pads:
-                _pads[key] = _allocated(self.name, self.size, self.device)
+                pad = self._zeroed_pad()
+                own = pad.data_ptr()
+                addresses = _addresses(_handle(pad, self.name), own) if self.numbers is None else (own,) * self.size
+                _pads[key] = pad, addresses
             return _pads[key][1]
+
+    def _zeroed_pad(self) -> Any:
+        """A pad on every rank. The barrier comes last: no rank may signal a pad that another one still zeroes."""
+        torch = _module("torch")
+        pad = _module(_SYMMETRIC).empty(pad_words(self.size), dtype=torch.int32, device=self.device)
+        pad.zero_()
+        handle = _handle(pad, self.name)
+        if self.numbers is None:
+            handle.barrier()
+        else:
+            # The barrier of a handle of NVSHMEM's memory does nothing (PyTorch 2.8 to 2.11).
+            torch.cuda.synchronize(self.device)
+            compare(self.name, self.rank, self.size, "their signal pads", "zeroed")
+        return pad
 
     def agree(self, what: str, value: str) -> None:
         """Compare a value with that of all ranks of the group, unless this has been done, or a graph is being captured. Raises
@@ -76,6 +111,7 @@ class TorchGroup:
         key = owner.data_ptr(), owner.shape, owner.dtype, rank
         found = self.parts.get(key)
         if found is None:
+            self._address(owner, rank)
             skip = (owner.data_ptr() - int(self.handle.buffer_ptrs[self.rank])) // owner.element_size()
             found = self.handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip)
             keep(self.parts, key, found, MOST_PARTS)
@@ -83,7 +119,14 @@ class TorchGroup:
 
     def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
         """What sets a word on a rank, on PyTorch's current stream."""
-        return writing(self.peers(owner, 4 * index)[rank], value)
+        return writing(self._address(owner, rank, 4 * index), value)
+
+    def _address(self, owner: Any, rank: int, skip: int = 0) -> int:
+        """The address of the same place on a rank. Raises ranks-no-peer-access."""
+        start, own = (int(self.handle.buffer_ptrs[each]) for each in (rank, self.rank))
+        if not start:
+            raise fail(errors.NO_PEER, rank=rank, own=self.rank)
+        return start + owner.data_ptr() + skip - own
 
     def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
         """Launches, and copies on another stream."""
@@ -137,12 +180,12 @@ def group_of(owner: Any, group: Any) -> TorchGroup:
     """The group of a symmetric tensor: a process group, its name, or None for all ranks. Collective at the first call for a
     tensor. Raises LaunchError (ranks-plain-tensor)."""
     name = _name(group)
-    resolve = _module(_C10D)._resolve_process_group  # noqa: SLF001 - groups are known to symmetric memory by name
-    process_group = resolve(name)
+    process_group = _group(name)
     shape = f"{owner.dtype} {tuple(owner.shape)}"
     compare(name, process_group.rank(), process_group.size(), "their symmetric tensor", shape)
     handle = _handle(owner, name)
-    return TorchGroup(int(handle.rank), int(handle.world_size), name, owner.device, handle)
+    numbers = _pes(process_group, owner.device)
+    return TorchGroup(int(handle.rank), int(handle.world_size), name, owner.device, handle, numbers)
 
 
 _SYMMETRIC = "torch.distributed._symmetric_memory"
@@ -195,10 +238,13 @@ def _addresses(handle: Any, own: int) -> tuple[int, ...]:
     return tuple(start + distance for start in starts)
 
 
-def _allocated(name: str, size: int, device: Any) -> tuple[Any, tuple[int, ...]]:
-    """A zeroed pad on every rank. The barrier comes last: no rank may signal a pad that another one still zeroes."""
-    pad = _module(_SYMMETRIC).empty(pad_words(size), dtype=_module("torch").int32, device=device)
-    pad.zero_()
-    handle = _handle(pad, name)
-    handle.barrier()
-    return pad, _addresses(handle, pad.data_ptr())
+def _pes(process_group: Any, device: Any) -> tuple[int, ...] | None:
+    """The numbers in NVSHMEM of the ranks of a group; None if symmetric tensors are not NVSHMEM's memory."""
+    if _module(_SYMMETRIC).get_backend(device) != "NVSHMEM":
+        return None
+    return tuple(int(rank) for rank in _module(_C10D).get_process_group_ranks(process_group))
+
+
+def _group(name: str) -> Any:
+    """The process group of a name."""
+    return _module(_C10D)._resolve_process_group(name)  # noqa: SLF001 - groups are known to symmetric memory by name

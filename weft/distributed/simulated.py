@@ -33,7 +33,15 @@ class Simulated(Member["_World"]):
         """Meet the other ranks. Raises Deadlock if one never comes."""
         cast("Any", simulation.member()).barrier()
 
-    def peers(self, owner: Any, skip: int) -> Sequence[HostBuffer]:
+    def peers(self, owner: Any, skip: int) -> Sequence[HostBuffer] | None:
+        """The memory of a symmetric array on each rank, if pointers reach it."""
+        return self.places(owner, skip) if self.world.reached else None
+
+    def pes(self) -> Sequence[int] | None:
+        """The ranks' numbers in NVSHMEM, which are those in the group."""
+        return range(self.size) if self.world.nvshmem else None
+
+    def places(self, owner: Any, skip: int) -> Sequence[HostBuffer]:
         """The memory of a symmetric array on each rank."""
         own, arrays = host_buffer(owner), self.world.around(owner, self.rank)
         assert arrays is not None
@@ -53,6 +61,7 @@ class Simulated(Member["_World"]):
 
     def copying(self, owner: Any, rank: int, source: Any) -> Callable[[], None]:
         """What copies an array to the same place on a rank."""
+        self._reach(rank)
         arrays, origin = self.world.around(owner, self.rank), self.world.around(source, self.rank)
         assert arrays is not None
         elements = _elements(owner, arrays[self.rank])
@@ -62,6 +71,7 @@ class Simulated(Member["_World"]):
 
     def part(self, owner: Any, rank: int) -> Any:
         """The same place on a rank."""
+        self._reach(rank)
         arrays = self.world.around(owner, self.rank)
         assert arrays is not None
         at = _elements(owner, arrays[self.rank])
@@ -69,11 +79,17 @@ class Simulated(Member["_World"]):
 
     def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
         """What sets a word on a rank."""
+        self._reach(rank)
         arrays = self.world.around(owner, self.rank)
         assert arrays is not None
         at = _elements(owner, arrays[self.rank])[index : index + 1]
         member = cast("Any", simulation.member())
         return lambda: member.write_value(arrays[rank], at, value)
+
+    def _reach(self, rank: int) -> None:
+        """Raises ranks-no-peer-access."""
+        if not self.world.reached and rank != self.rank:
+            raise fail(errors.NO_PEER, rank=rank, own=self.rank)
 
     def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
         """A rank has one stream, in which a launch that waits for other ranks' copies has to come after its own."""
@@ -88,7 +104,7 @@ class Simulated(Member["_World"]):
         assert arrays is not None
         stands_for = self.world.stand_in(arrays[self.rank])
         moved = _moved(own, arrays[self.rank], stands_for, skip, ".multicast")
-        return replace(moved, multicast=tuple(self.peers(owner, 0)))
+        return replace(moved, multicast=tuple(self.places(owner, 0)))
 
 
 def _elements(part: Any, whole: Any) -> Any:
@@ -116,6 +132,8 @@ class _World:
     allocations: list[Sequence[Any]]
     pads: Sequence[Any]
     multicast: bool
+    nvshmem: bool
+    reached: bool
     stand_ins: dict[int, Any] = field(default_factory=dict[int, Any])
 
     def stand_in(self, array: Any) -> Any:
@@ -163,7 +181,15 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> Any:
     return np.frombuffer(memory, np.uint8, nbytes, skip).view(dtype).reshape(shape)
 
 
-def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0, *, multicast: bool = False) -> list[T]:
+def simulate(
+    fn: Callable[[int], T],
+    ranks: int = 2,
+    seed: int = 0,
+    *,
+    multicast: bool = False,
+    nvshmem: bool = False,
+    peer_access: bool = True,
+) -> list[T]:
     """Run `fn(rank)` for every rank of a simulated group of GPUs; returns the results by rank.
 
     Launches in `fn` on host arrays run on the rank's own GPU and stream, at the same time as those of other ranks: one rank's
@@ -172,7 +198,8 @@ def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0, *, multicast
     hazard`: RankRace, RankScope, SignalReused, SignalLeft, Deadlock, and all hazards of single launches); it does not depend on
     the order in which ranks run. `seed` fixes that order: another seed delays other ranks, and makes the launches' own order
     random, too, unless `weft.simulate` says otherwise. With `multicast` symmetric memory has multicast addresses
-    (`gl.symmetric.multicast`), as on GPUs whose NVSwitch offers them.
+    (`gl.symmetric.multicast`), as on GPUs whose NVSwitch offers them. With `nvshmem` it is memory of NVSHMEM, for `gl.put`;
+    without `peer_access` no pointers reach other ranks' memory then, as on GPUs of several hosts.
 
     A failure on any rank ends all of them, and is raised. Raises LaunchError (ranks-option).
     """
@@ -182,6 +209,10 @@ def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0, *, multicast
         raise fail(errors.OPTION, what="simulate", option="ranks", value=ranks, expected=expected, example="ranks=4")
     if start is None:
         raise fail(errors.OPTION, what="simulate", option="seed", value=seed, expected="an integer", example="seed=7")
+    if not peer_access and not nvshmem:
+        expected = "possible without nvshmem=True"
+        raise fail(errors.OPTION, what="simulate", option="peer_access", value=peer_access, expected=expected,
+                   example="nvshmem=True, peer_access=False")  # fmt: skip
     load_module("weft.sim")
     from weft.sim.machine.turns import Stopped
     from weft.sim.machine.world import World
@@ -191,7 +222,7 @@ def simulate(fn: Callable[[int], T], ranks: int = 2, seed: int = 0, *, multicast
     world = World(count, start, way.hazards)
     pads = _arrays(count, (pad_words(count),), np.dtype(np.int32))
     world.share(pads, watched=False)
-    group = _World(count, world, [], pads, multicast)
+    group = _World(count, world, [], pads, multicast, nvshmem, peer_access)
     results: list[Any] = [None] * count
 
     def run(rank: int) -> None:

@@ -127,7 +127,12 @@ def copy(x: Symmetric, rank: int, source: Any) -> None:
 
 def _alike(owner: Any, source: Any) -> bool:
     """Whether both are tensors of PyTorch that certainly may be copied: what is asked of any arrays takes the host longer."""
-    if not of_torch(owner) or type(owner) is not type(source) or owner.dtype != source.dtype or owner.shape != source.shape:
+    if (
+        not of_torch(owner)
+        or type(owner) is not type(source)
+        or owner.dtype != source.dtype
+        or owner.shape != source.shape
+    ):
         return False
     return bool(owner.is_contiguous() and source.is_contiguous())
 
@@ -181,12 +186,16 @@ def _argument(group: Group, owner: Any, view: Any) -> SymmetricArgument:
     skip = 0 if view is None else view.byte_offset
     # Allocations begin at multiples of 16 bytes on every rank, so the own address tells the alignment of all.
     kind = Pointer(found.dtype, (found.pointer + skip) % 16 == 0)
-    peers, pads = group.peers(owner, skip), group.pads()
+    peers, pads, pes = group.peers(owner, skip), group.pads(), group.pes()
     multicast = group.multicast(owner, skip)
-    pad = Pointer("int32", True)
-    key = SymmetricKey(group.size, multicast != 0, *(() if view is None else (view.key, view.names)))
-    numbers = (group.rank, *peers, *pads, pads[group.rank], *((multicast,) if multicast else ()))
-    kinds = (Scalar("int32"), *[kind] * group.size, *[pad] * (group.size + 1), *([kind] if multicast else []))
+    places = () if pes is None else group.places(owner, skip)
+    viewed = () if view is None else (view.key, view.names)
+    key = SymmetricKey(group.size, multicast != 0, *viewed, nvshmem=pes is not None, reached=peers is not None)
+    numbers = (group.rank, *(peers or ()), *pads, pads[group.rank], *((multicast,) if multicast else ()))
+    numbers += (*places, *(pes or ()))
+    number, pad = Scalar("int32"), Pointer("int32", True)
+    kinds = (number, *[kind] * len(peers or ()), *[pad] * (group.size + 1), *([kind] if multicast else []))
+    kinds += (*[kind] * len(places), *[number] * len(places))
     if view is not None:
         numbers += tuple(view.numbers)
         kinds += tuple(Scalar("int64" if view.wide else "int32") for _ in view.numbers)

@@ -80,6 +80,37 @@ MULTIMEM_PAIRS = row(
     "let neighbouring elements lie in one thread, at an address and with a mask whose divisibility is known: a length that is "
     "a multiple of 16 is known to be one; gl.multiple_of() says so of other numbers",
 )
+NVSHMEM_NEEDED = row(
+    "ranks-nvshmem-needed",
+    CompilationError,
+    "gl.{what} is NVSHMEM's, and {name} is not in its memory",
+    'call torch.distributed._symmetric_memory.set_backend("NVSHMEM") before the first symmetric tensor is allocated; in the '
+    "simulator weft.distributed.simulate(..., nvshmem=True)",
+)
+NOT_REACHED = row(
+    "ranks-not-reached",
+    CompilationError,
+    "{name}.peer(rank) is a pointer, and no pointer reaches the memory of some ranks of the group from here",
+    "send with gl.put({name}, rank, source, count) and gl.signal({name}, rank)",
+)
+PUT_SOURCE = row(
+    "ranks-put-source",
+    CompilationError,
+    "gl.put copies from a pointer to {dtype} in symmetric memory of this rank, and got {got}",
+    "pass x.local + offset, of a symmetric tensor of this type",
+)
+PUT_NUMBER = row(
+    "ranks-put-number",
+    CompilationError,
+    "gl.put takes {what} as a number of elements, 0 or more, and got {got}",
+    "pass an integer, or an integer scalar",
+)
+PUT_BLOCK = row(
+    "ranks-put-block",
+    CompilationError,
+    "gl.{what} is executed by all threads of a program of one block, and this kernel is launched with {got}",
+    "launch it with neither block= nor num_ctas=",
+)
 COPY = row(
     "ranks-copy",
     LaunchError,

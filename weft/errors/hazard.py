@@ -117,6 +117,10 @@ class RankRace(GlobalRace):
     """Two ranks access the same memory, one of them writes, and nothing orders them: a signal is missing or too early."""
 
 
+class PutSource(Hazard):
+    """A put by NVSHMEM may still read what is overwritten, or reads memory that NVSHMEM does not know."""
+
+
 class RankScope(Hazard):
     """Two ranks synchronise through memory with a scope that does not reach the other rank."""
 
@@ -487,6 +491,18 @@ RANK_WRITE = row(
     "{who} {access} {name}[{index}], which {whom} {before}, and nothing says that the other rank is done with it",
     "let the other rank call gl.signal() after its last access, and call gl.wait_signal() before this one, also where the next "
     "launch writes what a peer reads in this one; weft.distributed.barrier() orders what host functions write{unordered}",
+)
+PUT_READS = row(
+    "hazard-put-source",
+    PutSource,
+    "{who} {access} {name}[{index}], which {whom} may still read",
+    "call gl.quiet() before the source of a put is overwritten, in the kernel that puts it",
+)
+PUT_LOCAL = row(
+    "hazard-put-local",
+    PutSource,
+    "program {program} puts elements of {name}, which is no symmetric memory of this rank: a network cannot read it",
+    "copy them to a symmetric tensor first, and put from x.local + offset of that",
 )
 RANK_SCOPE = row(
     "hazard-rank-scope",

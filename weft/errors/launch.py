@@ -305,6 +305,31 @@ NO_NVRTC = row(
     "NVRTC, the CUDA compiler library, cannot be loaded: {reason}",
     "pip install nvidia-cuda-nvrtc cuda-bindings",
 )
+NO_NVSHMEM = row(
+    "device-no-nvshmem",
+    DeviceError,
+    "the kernel calls NVSHMEM, and it cannot be linked: {reason}",
+    "pip install 'weft[nvshmem]', with nvidia-nvshmem-cu13 of the version that PyTorch was installed with",
+)
+NVSHMEM_LINK = row(
+    "nvshmem-link",
+    DeviceError,
+    "{name} cannot be compiled and linked with NVSHMEM {version} for {arch}:\n{log}",
+    "install nvidia-cuda-cccl, whose headers those of newer versions of NVSHMEM include; otherwise please report this",
+)
+NVSHMEM_VERSION = row(
+    "nvshmem-version",
+    DeviceError,
+    "kernel {name} is linked with NVSHMEM {installed}, and this process runs {running}",
+    "install nvidia-nvshmem-cu13=={running}",
+)
+NVSHMEM_INIT = row(
+    "nvshmem-init",
+    DeviceError,
+    "kernel {name} calls NVSHMEM, which does not run in this process: {reason}",
+    "allocate its symmetric tensors with PyTorch, after torch.distributed._symmetric_memory.set_backend('NVSHMEM'), in a "
+    "process that torchrun has started",
+)
 NVRTC_REJECTED = row(
     "nvrtc-rejected",
     CompilationError,

@@ -182,7 +182,7 @@ from weft.language.shared_memory import (
     shared_memory_descriptor_type,
 )  # fmt: skip
 from weft.language.sorting import bitonic_merge, sort, topk
-from weft.language.symmetric import signal, symmetric, wait_signal, wait_value
+from weft.language.symmetric import put, quiet, signal, symmetric, wait_signal, wait_value
 from weft.language.tensor import tensor
 from weft.language.tensor_core import TensorCore
 from weft.language.thread import (
@@ -280,7 +280,7 @@ __all__ = [
     # Random numbers
     "pair_uniform_to_normal", "philox", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "uint_to_uniform_float",
     # Other ranks
-    "multimem_ld_reduce", "multimem_red", "multimem_st", "signal", "symmetric", "wait_signal",
+    "multimem_ld_reduce", "multimem_red", "multimem_st", "put", "quiet", "signal", "symmetric", "wait_signal",
     "wait_value",
     # Shapes
     "broadcast", "broadcast_to", "cat", "expand_dims", "join", "permute", "ravel", "reshape", "slice", "split", "trans",

@@ -8,6 +8,7 @@ ordinary atomics and polls of scope sys on the signal pads, whose layout is `wef
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, cast, get_args
 
 from weft.errors import distributed as errors
@@ -24,8 +25,8 @@ from weft.language.places import loaded, one_register
 from weft.language.promote import convert, place
 from weft.language.runtime_value import describe, name_of
 from weft.language.storages import GlobalStorage
-from weft.language.tensor import apply, tensor
-from weft.ops import memory
+from weft.language.tensor import apply, apply_many, tensor
+from weft.ops import memory, nvshmem
 from weft.views import LayoutTensor
 from weft.views.symmetric import FLAGS, SymmetricKey
 
@@ -50,6 +51,8 @@ class symmetric:
     pad: tensor
     address: Any
     numbers: tuple[tensor, ...]
+    places: tuple[tensor, ...]
+    pes: tuple[tensor, ...]
     key: constexpr
     name: constexpr
 
@@ -82,9 +85,12 @@ class symmetric:
         """The tensor on a rank, which may be this one: a pointer, or a view. `rank`: an integer, or an integer scalar, which
         may differ between threads.
 
-        Raises CompilationError: ranks-no-rank for a constant that is no rank of the group, ranks-rank-type. A run-time number
-        that is none is reported by the simulator, and in debug builds."""
+        Raises CompilationError: ranks-no-rank for a constant that is no rank of the group, ranks-rank-type, ranks-not-reached
+        for memory of NVSHMEM which pointers do not reach. A run-time number that is none is reported by the simulator, and in
+        debug builds."""
         current("peer")
+        if not self._key.reached:
+            raise fail(errors.NOT_REACHED, name=self.name)
         return self._on(_of_rank(f"{self.name}.peer", self.pointers, rank), f"{self.name}.peer")
 
     @property
@@ -100,10 +106,13 @@ class symmetric:
 def symmetric_argument(key: SymmetricKey, name: str, values: Sequence[tensor]) -> symmetric:
     """The value of a symmetric argument, from its parameters: the own address, and those that the key names."""
     pointer, rank, *rest = values
-    ranks = key.world_size
-    peers, pads, (pad, *rest) = tuple(rest[:ranks]), tuple(rest[ranks : 2 * ranks]), rest[2 * ranks :]
-    address = rest.pop(0) if key.multicast else None
-    return symmetric(rank, pointer, peers, pads, pad, address, tuple(rest), constexpr(key), constexpr(name))
+    left, ranks = iter(rest), key.world_size
+    peers, pads = tuple(islice(left, ranks * key.reached)), tuple(islice(left, ranks))
+    pad, address = next(left), next(left) if key.multicast else None
+    places, pes = (tuple(islice(left, ranks * key.nvshmem)) for _ in range(2))
+    return symmetric(
+        rank, pointer, peers, pads, pad, address, tuple(left), places, pes, constexpr(key), constexpr(name)
+    )  # fmt: skip
 
 
 @builtin
@@ -120,13 +129,25 @@ def signal(x: symmetric, rank: Any, flag: Any = 0) -> None:
     the peer needs `fence_async_global` besides. In a kernel that is launched with `block=`, each thread that executes it
     signals for itself.
 
+    A tensor in memory of NVSHMEM signals by NVSHMEM (`nvshmem_fence`, then an atomic addition): behind all earlier `gl.put` of
+    the program to that rank, too, but not behind those to other ranks, for which `gl.quiet` has to wait first.
+
     PTX ISA, "red" with `.release.sys`. Raises CompilationError: ranks-symmetric-needed, ranks-no-rank, ranks-rank-type,
     ranks-flag.
     """
     _check("signal", x)
     where = _index("signal", x, flag, x.rank)
-    pads = _of_rank("gl.signal", x.pads, rank)
-    _send(arith.add(pads, where), "release", "sys")
+    address = arith.add(_of_rank("gl.signal", x.pads, rank), where)
+    if not cast("SymmetricKey", x.key).nvshmem:
+        _send(address, "release", "sys")
+        return
+    pe = _of_rank("gl.signal", x.pes, rank)
+    form = common_form("signal", (address, pe))
+    if form is None and by_threads():
+        each = (one_register(address), one_register(place(1, int32, form)), one_register(pe), None)
+        apply_many(nvshmem.signal_regs, each)
+        return
+    apply_many(nvshmem.signal, (fit(address, form), place(1, int32, form), fit(pe, form)))
 
 
 @builtin
@@ -160,9 +181,75 @@ def wait_signal(x: symmetric, rank: Any, flag: Any = 0, timeout_ns: int = TIMEOU
     if form is None and by_threads():
         each = (one_register(address), one_register(wanted), None, None, *map(one_register, details))
         apply(memory.poll_regs, *each, **attrs)
-        return
-    placed = (fit(address, form), fit(wanted, form), None, *(fit(value, form) for value in details))
-    apply(memory.poll, *placed, **attrs)
+    else:
+        placed = (fit(address, form), fit(wanted, form), None, *(fit(value, form) for value in details))
+        apply(memory.poll, *placed, **attrs)
+    if cast("SymmetricKey", x.key).nvshmem:
+        apply_many(nvshmem.acquire, ())
+
+
+@builtin
+def put(x: symmetric, rank: Any, source: tensor, count: Any, at: Any = 0) -> None:
+    """Start a copy of `count` elements from `source` to the symmetric tensor `x` on a rank, from its element `at` on, by
+    NVSHMEM: also where no pointer reaches that rank's memory.
+
+    `x` is memory of NVSHMEM (PyTorch's, after `set_backend("NVSHMEM")`). `source` is a pointer to elements of its type in
+    symmetric memory of this rank, as in `y.local + offset`; source and target are consecutive elements, whatever a view of `x`
+    may be. `rank`, `count` and `at` are integers or integer scalars. All threads of the program take part; what they have
+    stored before is copied.
+
+    The copy is non-blocking. The program may neither overwrite the source nor rely on the target before `gl.quiet(x)`. The rank
+    may read the target after `gl.wait_signal` for a `gl.signal(x, rank)` that follows the put; nothing else orders the two, a
+    later put to the same elements neither. For TMA both ends are accesses of threads: a source that TMA has written needs
+    `tma.store_wait(0)` before, a target that TMA reads `fence_async_global` behind the wait. A put to memory that this GPU
+    reaches is a copy by all threads; any other is one request to the network (`nvshmem_putmem_nbi`).
+
+    NVSHMEM Library Documentation, "Remote Memory Access" and "Memory Ordering". Raises CompilationError:
+    ranks-symmetric-needed, ranks-nvshmem-needed, ranks-no-rank, ranks-rank-type, ranks-put-source, ranks-put-number,
+    ranks-put-block.
+    """
+    _check_nvshmem("put", x)
+    if not isinstance(cast("object", source), tensor) or not source.is_scalar or source.element != x.pointer.element:
+        raise fail(errors.PUT_SOURCE, dtype=x.dtype.name, got=name_of(source))
+    if isinstance(rank, tensor) and not rank.is_scalar:
+        raise fail(errors.RANK_TYPE, what="gl.put", got=name_of(rank))
+    target = arith.add(_of_rank("gl.put", x.places, rank), _number("at", at))
+    pe = _of_rank("gl.put", x.pes, rank)
+    apply_many(nvshmem.put, (target, source, _number("count", count), pe))
+
+
+@builtin
+def quiet(x: symmetric) -> None:
+    """Wait until all earlier `gl.put` of this program are complete: their sources may be overwritten, and their targets are
+    written. `x` is a tensor of the group, in memory of NVSHMEM.
+
+    A kernel that ends without it leaves its puts to be completed later: the next launch may not overwrite their sources.
+    NVSHMEM Library Documentation, "Memory Ordering" (`nvshmem_quiet`). Raises CompilationError: ranks-symmetric-needed,
+    ranks-nvshmem-needed, ranks-put-block.
+    """
+    _check_nvshmem("quiet", x)
+    apply_many(nvshmem.quiet, ())
+
+
+def _check_nvshmem(what: str, x: object) -> None:
+    """Raises ranks-symmetric-needed, ranks-nvshmem-needed, ranks-put-block."""
+    _check(what, x)
+    assert isinstance(x, symmetric)
+    if not cast("SymmetricKey", x.key).nvshmem:
+        raise fail(errors.NVSHMEM_NEEDED, what=what, name=x.name)
+    ctas = current(what).num_ctas
+    if by_threads() or ctas > 1:
+        raise fail(errors.PUT_BLOCK, what=what, got="block=" if by_threads() else f"num_ctas={ctas}")
+
+
+def _number(what: str, value: Any) -> tensor:
+    """A number of elements, as an int64 scalar. Raises ranks-put-number."""
+    if isinstance(value, tensor):
+        if not value.is_scalar or not isinstance(value.element, DType) or not value.element.is_int():
+            raise fail(errors.PUT_NUMBER, what=what, got=name_of(value))
+    elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise fail(errors.PUT_NUMBER, what=what, got=describe(value))
+    return place(value, int64, None)
 
 
 @builtin

@@ -14,6 +14,7 @@ from weft.ops import (
     mbarrier,
     memory,
     mma,
+    nvshmem,
     program,
     regs,
     shared,
@@ -28,5 +29,6 @@ from weft.ops import (
 
 __all__ = [
     "arith", "asm", "async_copy", "clc", "cluster", "control", "debug", "elements", "hints", "libdevice", "mbarrier",
-    "memory", "mma", "program", "regs", "shared", "sync", "tcgen05", "tensor_memory", "thread", "tile", "tma", "warp",
+    "memory", "mma", "nvshmem", "program", "regs", "shared", "sync", "tcgen05", "tensor_memory", "thread", "tile", "tma",
+    "warp",
 ]  # fmt: skip

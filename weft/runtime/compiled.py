@@ -82,7 +82,8 @@ class Binary:
     `worker_warps` is the number of warps of worker partitions in a block, besides `num_warps` (see `warp_specialize`).
     `workspace` is the global memory in bytes that each block needs while it runs; if nonzero, the code has a last parameter
     with the address of the workspace of all blocks. `waits` is 1 if programs wait for signals of other ranks, so that all
-    programs of a launch must fit on the GPU at once.
+    programs of a launch must fit on the GPU at once. `nvshmem` is 1 if the code has to be linked with NVSHMEM, which happens
+    when it is loaded; `n_regs` leaves its functions out.
     """
 
     cubin: bytes
@@ -94,6 +95,7 @@ class Binary:
     worker_warps: int = 0
     workspace: int = 0
     waits: int = 0
+    nvshmem: int = 0
 
 
 TextStage = Literal["ir", "lowered", "cuda", "ptx", "sass", "sync", "order"]
@@ -258,11 +260,19 @@ class CompiledKernel:
         """The kernel loaded on a device; once per device. Raises what `weft.runtime.driver.load` raises."""
         with self._lock:
             if ordinal not in self._loaded:
-                binary = self.binary
-                self._loaded[ordinal] = driver.load(
-                    binary.cubin, self.name, ordinal, binary.dynamic_shared, self.num_ctas
-                )
+                self._loaded[ordinal] = self._load(ordinal)
             return self._loaded[ordinal]
+
+    def _load(self, ordinal: int) -> driver.Loaded:
+        binary = self.binary
+        shape = self.name, ordinal, binary.dynamic_shared, self.num_ctas
+        if not binary.nvshmem:
+            return driver.load(binary.cubin, *shape)
+        from weft.runtime import nvshmem
+
+        loaded = driver.load(nvshmem.linked(binary.cubin, self.name, self.request.target), *shape)
+        nvshmem.initialise(loaded, self.name)
+        return loaded
 
     def launch(
         self,

@@ -21,6 +21,7 @@ _NUMBERS = {
     "worker_warps": 1 << 10,
     "workspace": 1 << 48,
     "waits": 1,
+    "nvshmem": 1,
 }
 """The integer fields of a Binary, each with a limit far above that of any GPU; a larger value means damage."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -50,8 +50,11 @@ class CompiledCuda:
     stack: int
 
 
-def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False) -> CompiledCuda:
-    """Compile the CUDA C++ `source` of the kernel `name` for `arch` (as in `sm_90a`).
+def compile_cuda(
+    source: str, *, name: str, arch: str, debug: bool = False, relocatable: bool = False
+) -> CompiledCuda:  # fmt: skip
+    """Compile the CUDA C++ `source` of the kernel `name` for `arch` (as in `sm_90a`); a `relocatable` one has still to be
+    linked (`weft.runtime.nvshmem`).
 
     Floating-point contraction is off (`--fmad=false`): a pass of weft forms FMAs, so that the simulator agrees bit by bit.
     `debug` keeps variables for cuda-gdb and turns optimisation off. A register limit is part of the text (`__maxnreg__`).
@@ -60,7 +63,7 @@ def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False) -> C
     OutOfResources (compile-shared-memory); DeviceError (device-no-nvrtc, nvrtc-architecture).
     """
     nvrtc = _library()
-    options = _options(arch, debug)
+    options = _options(arch, debug) + [b"--relocatable-device-code=true"] * relocatable
     program = _value(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
@@ -72,6 +75,25 @@ def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False) -> C
     finally:
         nvrtc.nvrtcDestroyProgram(program)
     return CompiledCuda(cubin, ptx, log, *_resources(log))
+
+
+def compile_library(
+    source: str, *, name: str, arch: str, options: Sequence[str], headers: Mapping[str, str]
+) -> tuple[bytes | None, str]:  # fmt: skip
+    """Compile functions to be linked with kernels, with `headers` by the names under which they are included. Returns machine
+    code, or None if NVRTC refuses the text, and NVRTC's log. Raises DeviceError (device-no-nvrtc)."""
+    nvrtc = _library()
+    texts, names = ([each.encode() for each in part] for part in (headers.values(), headers))
+    program = _value(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), len(headers), texts, names))
+    try:
+        given = [option.encode() for option in (f"-arch={arch}", "-std=c++17", *options)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        if int(status) != 0:
+            return None, log or str(status)
+        return _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
 
 
 @cache

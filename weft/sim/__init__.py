@@ -22,6 +22,7 @@ from weft.sim.rules import (
     mbarrier,
     memory,
     mma,
+    nvshmem,
     program,
     regs,
     shared,
@@ -35,7 +36,7 @@ from weft.sim.rules import (
 )
 
 FAMILIES = (
-    arith, asm, async_copy, clc, cluster, control, debug, elements, hints, libdevice, mbarrier, memory, mma, program,
+    arith, asm, async_copy, clc, cluster, control, debug, elements, hints, libdevice, mbarrier, memory, mma, nvshmem, program,
     regs, shared, sync, tcgen05, tensor_memory, thread, tile, tma, warp,
 )  # fmt: skip
 

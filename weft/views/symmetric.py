@@ -20,23 +20,28 @@ def pad_words(ranks: int) -> int:
 @dataclass(frozen=True, slots=True)
 class SymmetricKey:
     """The part of a symmetric tensor that a kernel is specialised on: the size of its group, whether it has a multicast
-    address, and for a view the view's part and the names of the view's numbers."""
+    address, for a view the view's part and the names of the view's numbers, whether it is memory of NVSHMEM, and whether
+    pointers reach it on all ranks."""
 
     world_size: int
     multicast: bool = False
     view: Hashable = None
     view_names: tuple[str, ...] = ()
+    nvshmem: bool = False
+    reached: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the further parameters, in order: the rank, the tensor on every rank, the pad on every rank, the own pad,
-        the multicast address, and the numbers of the view."""
+        the multicast address, for NVSHMEM how it names the tensor on every rank, and the rank, and the numbers of the view."""
         ranks = range(self.world_size)
         return (
             "rank",
-            *(f"peer_{rank}" for rank in ranks),
+            *(f"peer_{rank}" for rank in ranks if self.reached),
             *(f"pad_{rank}" for rank in ranks),
             "pad",
             *(("multicast",) if self.multicast else ()),
+            *(f"place_{rank}" for rank in ranks if self.nvshmem),
+            *(f"pe_{rank}" for rank in ranks if self.nvshmem),
             *self.view_names,
         )

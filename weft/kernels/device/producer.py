@@ -35,7 +35,7 @@ def produce(
     across: gl.constexpr,
     plan: gl.constexpr,
 ):
-    """Load the blocks of all tiles of the program, each as soon as its slot is free, and its rows of what is gathered are there.
+    """Load the blocks of all tiles of the program, each as soon as its slot is free, and gathered rows are there.
 
     In a cluster, the barriers `both_free` complete when a slot is free in both CTAs."""
     chain.join(plan)

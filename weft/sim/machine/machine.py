@@ -16,15 +16,18 @@ from weft.ops import control, mbarrier
 from weft.sim.machine.agents import Schedule
 from weft.sim.machine.code import Code, compile_region
 from weft.sim.machine.crewed import has_crews
+from weft.sim.machine.data import Array
 from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
 from weft.sim.machine.pending import Pending
 from weft.sim.machine.report import Report
 from weft.sim.memory.clocks import Clock
-from weft.sim.memory.heap import Heap
+from weft.sim.memory.heap import GlobalPlace, Heap
 from weft.sim.memory.history import History
 from weft.sim.memory.launches import Dependence
+from weft.sim.memory.learned import Known
 from weft.sim.memory.races import Races
+from weft.sim.memory.tracks import Actor, Way
 from weft.targets import Target
 
 Uninitialized = Literal["error", "poison", "ignore"]
@@ -54,6 +57,18 @@ class Member(Protocol):
 
     def starts(self, first: int, clocks: Sequence[Clock]) -> None:
         """A program starts, whose tasks have these clocks and are numbered from `first`."""
+        ...
+
+    def rank_of(self, data: Array) -> int | None:
+        """The rank that has this storage, if it is symmetric memory."""
+        ...
+
+    def puts(self, pid: tuple[int, int, int], known: Known) -> Actor:
+        """An actor for the puts of a program to one rank, the first of which begins when it knows this."""
+        ...
+
+    def access(self, actor: Actor, op: Op, way: Way, place: GlobalPlace, itemsize: int) -> None:
+        """A put accesses these elements. Raises RankRace, PutSource."""
         ...
 
     def turn(self) -> None:

@@ -91,7 +91,8 @@ class Cluster:
 
 class Block:
     """A block, at its rank in the cluster: its memories, mbarriers, agents and tasks, the descriptors that it made, and for
-    each address the last response of a clusterlaunchcontrol request. `released`: it has called `gdc_launch_dependents`."""
+    each address the last response of a clusterlaunchcontrol request. `puts`: by task and rank, puts whose data may still have
+    to move. `released`: it has called `gdc_launch_dependents`."""
 
     __slots__ = (
         "_stores",
@@ -103,6 +104,7 @@ class Block:
         "made",
         "meetings",
         "pid",
+        "puts",
         "rank",
         "released",
         "responses",
@@ -121,6 +123,7 @@ class Block:
         self.responses: dict[int, Response] = {}
         self.made: dict[Op, Made] = {}
         self.meetings: dict[int, Meeting] = {}
+        self.puts: dict[tuple[int, int], list[Agent]] = {}
         self._stores: dict[Space, Store] = {}
 
     def store(self, space: Space) -> Store:

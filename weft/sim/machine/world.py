@@ -30,7 +30,7 @@ from weft.sim.memory.history import History
 from weft.sim.memory.launches import Dependence
 from weft.sim.memory.learned import Known, fenced, later
 from weft.sim.memory.races import Races
-from weft.sim.memory.tracks import Touch, Way
+from weft.sim.memory.tracks import Actor, Touch, Way
 
 NO_KERNEL = Func("host", Region((), ()), FuncAttrs(num_warps=1, stage="tile"))
 """In place of a kernel, for what host functions do."""
@@ -58,6 +58,15 @@ class HostPid(Pid):
     __repr__ = __str__
 
 
+class PutPid(Pid):
+    """The puts of a program, in place of it."""
+
+    def __str__(self) -> str:
+        return f"a put of program {super().__str__()}"
+
+    __repr__ = __str__
+
+
 def pid_of(rank: int, pid: tuple[int, int, int], kind: type[Pid] = Pid) -> Pid:
     """The coordinates of a program of a rank."""
     made = kind(pid)
@@ -67,11 +76,13 @@ def pid_of(rank: int, pid: tuple[int, int, int], kind: type[Pid] = Pid) -> Pid:
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """A symmetric array on one rank: its elements, its place, and its bytes when the rank's host function ran last."""
+    """A symmetric array on one rank: its elements, its place, its bytes when the rank's host function ran last, and the
+    rank."""
 
     array: Array
     segment: Segment
     seen: Array
+    rank: int
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +129,7 @@ class World:
             data = array.reshape(-1).view(np.uint8)
             segment = segment_of(self.region(), Buffer(f"the symmetric array of rank {rank}", data))
             segment.home = segment.start
-            storage = Storage(array, segment, data.copy())
+            storage = Storage(array, segment, data.copy(), rank)
             self.storages[data.ctypes.data] = storage
             if watched:
                 self.ranks[rank].own.append(storage)
@@ -127,6 +138,10 @@ class World:
         """The number of a region of memory that no other storage has."""
         self._homes += 1
         return self._homes
+
+    def access(self, actor: Actor, op: Op, way: Way, place: GlobalPlace, itemsize: int) -> None:
+        """An actor of its own has accessed these elements. Raises RankRace, PutSource."""
+        self._races.touch(Touch(actor, op, way, place, itemsize, 0, 0))
 
     def host_access(self, actor: HostActor, storage: Storage, index: Array, op: Op) -> None:
         """The host function of a rank has accessed these elements, or a copy on its stream does. Raises RankRace."""
@@ -245,6 +260,22 @@ class Rank:
     def turn(self) -> None:
         """Other ranks may run."""
         self.world.turns.turn(self.rank)
+
+    def rank_of(self, data: Array) -> int | None:
+        """The rank that has this storage, if it is symmetric memory."""
+        storage = self.world.storages.get(data.ctypes.data)
+        return None if storage is None else storage.rank
+
+    def access(self, actor: Actor, op: Op, way: Way, place: GlobalPlace, itemsize: int) -> None:
+        """A put has accessed these elements. Raises RankRace, PutSource."""
+        self.world.access(actor, op, way, place, itemsize)
+
+    def puts(self, pid: tuple[int, int, int], known: Known) -> HostActor:
+        """An actor for puts of a program to one rank, the first of which begins when it knows this."""
+        program, first = self.log.begin(1, self.launches)
+        actor = HostActor(pid_of(self.rank, pid, PutPid), first, program, Clock(0))
+        actor.clock.learned.world = known
+        return actor
 
     def wait(self, ready: Callable[[], bool], live: Sequence[Block], pending: int) -> None:
         """No program of the launch can continue before it is ready. Raises Deadlock."""

@@ -15,7 +15,7 @@ from weft.ir.core import Op
 from weft.sim.machine.data import Array
 from weft.sim.memory.events import EventMode
 from weft.sim.memory.learned import Known
-from weft.sim.memory.tracks import PLAIN, Tracks
+from weft.sim.memory.tracks import PLAIN, Actor, Tracks
 
 Address: TypeAlias = "int | tuple[int, str]"
 """An address, relative to the first segment over the storage; or the whole storage, for accesses with many addresses."""
@@ -34,7 +34,7 @@ class History:
 
     __slots__ = (
         "components", "count", "fences", "kinds", "known", "launches", "of_task", "ops", "owners", "pids", "places",
-        "positions", "programs", "ranks", "releasers", "senders", "signals", "tasks", "tracks", "unsettled", "values",
+        "positions", "programs", "puts", "ranks", "releasers", "senders", "signals", "tasks", "tracks", "unsettled", "values",
     )  # fmt: skip
 
     def __init__(self, ranks: int = 0) -> None:
@@ -59,6 +59,8 @@ class History:
         # By address and scope, what each signal published, joined with those before it; and the last signal.
         self.signals: dict[tuple[int, Reach], list[Known]] = {}
         self.senders: dict[int, tuple[tuple[int, int, int], Op]] = {}
+        # By task and rank, the actor of its puts to that rank.
+        self.puts: dict[tuple[int, int], Actor] = {}
         # By task, its last fences (`weft.sim.memory.published.Fenced`).
         self.fences: dict[int, list[Any]] = {}
         # The length of the clocks: at least one more than the tasks that have started, so that the last count is always 0.

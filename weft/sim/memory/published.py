@@ -132,12 +132,26 @@ class Published:
     ) -> None:  # fmt: skip
         """Signals: each is one release in the sequence of its address, and joins those before it."""
         threads = _threads(touch, addresses)
+        pad = touch.place.segment.buffer.signals
+        puts = None if pad is None else self._log.puts.get((touch.task.number, pad.rank))
         for number, address in enumerate(_each(touch.place.segment, addresses)):
             known = self._released(touch.task, at, bits, None if threads is None else int(threads[number]))
+            if puts is not None:
+                known = later(known, self.after(puts))
             for reach in reaches:
                 sent = self._log.signals.setdefault((address, reach), [])
                 sent.append(later(sent[-1] if sent else None, known))
             self._log.senders[address] = touch.task.pid, touch.op
+
+    def after(self, puts: Actor) -> Known:
+        """The clock of a program's puts to one rank: all so far are complete."""
+        counts = np.zeros(self._log.room(), np.int32)
+        counts[puts.number] = puts.clock.position + 1
+        return Known(counts)
+
+    def present(self, task: Actor, op: Op) -> Known:
+        """The clock that a task would publish now by an operation."""
+        return self._released(task, moment(task), self._steering.told.get(op, 0), None)
 
     def _released(self, task: Actor, at: Moment, bits: Bits, thread: int | None) -> Known:
         """The clock that a task publishes, or one of its threads, as it was at a moment."""

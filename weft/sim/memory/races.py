@@ -20,6 +20,7 @@ import numpy as np
 from weft.analysis.steering import POLLS, Steering
 from weft.errors import Hazard, Row, fail, hazard
 from weft.ir.core import Op
+from weft.ops import nvshmem
 from weft.sim.machine.data import Array, arange, where
 from weft.sim.machine.findings import Findings
 from weft.sim.machine.naming import Naming
@@ -28,6 +29,7 @@ from weft.sim.memory.clocks import EVERY
 from weft.sim.memory.heap import GlobalPlace, Heap, HeapAccess
 from weft.sim.memory.history import History
 from weft.sim.memory.launches import Dependence
+from weft.sim.memory.learned import Known
 from weft.sim.memory.published import Published, scope_of
 from weft.sim.memory.tracks import (
     AGAINST,
@@ -362,8 +364,11 @@ class Races:
         slot = int(self.log.owners[number]) - (touch.task.number - touch.task.slot)
         same_block = own and slot // self._of_block == touch.task.slot // self._of_block
         learned = touch.task.clock.learned.world is not None
+        earlier, same_rank = self.log.ops[number], _rank_of(self._program(number)) == _rank_of(touch.task.pid)
+        if earlier is not None and earlier.kind is nvshmem.put and same_rank and not self.log.kinds[number][1]:
+            return hazard.PUT_READS
         found = unordered(GLOBAL_ORDERING, self._end(number), touch.way in WRITES, own, same_block, learned)
-        if found is not GLOBAL_ORDERING.programs or _rank_of(self._program(number)) == _rank_of(touch.task.pid):
+        if found is not GLOBAL_ORDERING.programs or same_rank:
             return found
         return hazard.RANK_WRITE if touch.way in WRITES else hazard.RANK_READ
 
@@ -495,6 +500,11 @@ class Races:
         if self.published.enabled:
             self.published.release(touch, addresses, replaces)
             self._settle(touch.task, touch.each)
+
+    def present(self, task: Actor, op: Op) -> Known:
+        """The clock that a task would publish now by an operation of all its threads."""
+        self._settle(task, each=False)
+        return self.published.present(task, op)
 
     def fenced_write(self, touch: Touch, addresses: Array, replaces: bool) -> None:
         """A relaxed write at these addresses, which a fence before it makes a release."""

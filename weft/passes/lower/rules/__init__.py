@@ -16,6 +16,7 @@ from weft.passes.lower.rules import (
     mbarrier,
     memory,
     mma,
+    nvshmem,
     shared,
     sync,
     tcgen05,
@@ -27,7 +28,7 @@ from weft.passes.lower.rules import (
 from weft.passes.lower.state import LowerRule
 
 FAMILIES = (
-    arith, asm, async_copy, clc, cluster, control, debug, elements, hints, mbarrier, memory, mma, shared, sync, tcgen05,
-    tensor_memory, thread, tile, tma,
+    arith, asm, async_copy, clc, cluster, control, debug, elements, hints, mbarrier, memory, mma, nvshmem, shared, sync,
+    tcgen05, tensor_memory, thread, tile, tma,
 )  # fmt: skip
 RULES: dict[OpDef, LowerRule] = {op: rule for family in FAMILIES for op, rule in family.RULES.items()}

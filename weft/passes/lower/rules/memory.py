@@ -55,7 +55,7 @@ def _scalar_owner(lo: Lowering, op: Op) -> Value | None:
     return lo.first_thread() if all(lo.scopes[value] == "block" for value in op.uses) else None
 
 
-def _owner(lo: Lowering, op: Op, ptr: Value) -> Value | None:
+def owner_of(lo: Lowering, op: Op, ptr: Value) -> Value | None:
     """The predicate of the thread that performs a write or atomic at an address for the whole program, or for its block."""
     if isinstance(ptr.type, ScalarType):
         return both(lo, _scalar_owner(lo, op), acting(lo))
@@ -178,7 +178,7 @@ def store(lo: Lowering, op: Op) -> None:
     address, data, masked = (operand_form(lo, v) for v in (ptr, value, mask))
     assert address is not None and data is not None
     registers = (0,) if isinstance(ptr.type, ScalarType) else owned(linear_of(ptr))
-    owner = _owner(lo, op, ptr)
+    owner = owner_of(lo, op, ptr)
     # PTX models a vector access as scalar accesses in unspecified order ("Memory Operations on Vector Data Types"), so accesses
     # with a memory order are scalar.
     limit = 1 if op.attrs["order"] else _multimem_limit(op) if op.attrs["multimem"] else MOST
@@ -233,7 +233,7 @@ def _reduced(lo: Lowering, op: Op) -> bool:
         return False
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     lo.emit(
-        memory.reduce_regs, base, lo.array(data), predicate(lo, masked, vectors.leaders, _owner(lo, op, ptr)), *strides,
+        memory.reduce_regs, base, lo.array(data), predicate(lo, masked, vectors.leaders, owner_of(lo, op, ptr)), *strides,
         offsets=offsets, registers=vectors.groups, vec=vectors.vec, **op.attrs,
     )  # fmt: skip
     return True
@@ -267,7 +267,7 @@ def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Va
     assert ptr is not None
     scalar = isinstance(ptr.type, ScalarType)
     registers = (0,) if scalar else owned(linear_of(ptr))
-    owner = _owner(lo, op, ptr)
+    owner = owner_of(lo, op, ptr)
     forms = [operand_form(lo, v) for v in operands]
     arrays = [lo.array(lo.picked(form, registers)) for form in forms if form is not None]
     on = predicate(lo, operand_form(lo, mask), registers, owner)
