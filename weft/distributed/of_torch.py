@@ -83,9 +83,8 @@ class TorchGroup:
     def _zeroed_pad(self) -> Any:
         """A pad on every rank. The barrier comes last: no rank may signal a pad that another one still zeroes."""
         torch = _module("torch")
-        pad = _module(_SYMMETRIC).empty(pad_words(self.size), dtype=torch.int32, device=self.device)
+        pad, handle = self._shared_pad()
         pad.zero_()
-        handle = _handle(pad, self.name)
         if self.numbers is None:
             handle.barrier()
         else:
@@ -93,6 +92,22 @@ class TorchGroup:
             torch.cuda.synchronize(self.device)
             compare(self.name, self.rank, self.size, "their signal pads", "zeroed")
         return pad
+
+    def _shared_pad(self) -> tuple[Any, Any]:
+        """A new pad, and its handle.
+
+        PyTorch 2.11 refuses NVSHMEM's memory of two devices in a process, and takes "cuda" for another one than "cuda:0". Which
+        of them the first tensor was allocated on, neither it nor its handle tells."""
+        torch, words = _module("torch"), pad_words(self.size)
+        with torch.cuda.device(self.device):
+            for device in (torch.device("cuda"), self.device) if self.numbers is not None else (self.device,):
+                pad = _module(_SYMMETRIC).empty(words, dtype=torch.int32, device=device)
+                try:
+                    return pad, _module(_SYMMETRIC).rendezvous(pad, self.name)
+                except RuntimeError as error:
+                    if "multiple devices" not in str(error) or device is self.device:
+                        raise
+        raise AssertionError("the last device returns or raises")
 
     def agree(self, what: str, value: str) -> None:
         """Compare a value with that of all ranks of the group, unless this has been done, or a graph is being captured. Raises
