@@ -12,9 +12,9 @@ from weft.errors import source as errors
 from weft.lang.calls import call_value
 from weft.lang.expressions import combine
 from weft.lang.frame import GOING, After, Frame, Outcome, Signal, statement
-from weft.lang.names import Method, annotated_float, annotates_constexpr, attribute, local
+from weft.lang.names import Method, attribute, local, variable_kind
 from weft.lang.values import DROP_ANNOTATION, class_of, is_runtime, is_sequence, require_constexpr, show
-from weft.language import SIMD, LayoutTensor, LayoutTensorIter, device_assert, tensor
+from weft.language import SIMD, LayoutTensor, LayoutTensorIter, constexpr, device_assert, tensor
 from weft.language.aggregate import is_aggregate, seal
 from weft.language.marks import must_use
 from weft.language.places import is_pointer
@@ -63,16 +63,16 @@ def assignment(frame: Frame, node: ast.Assign, after: After) -> Outcome:
 
 @statement(ast.AnnAssign)
 def annotated(frame: Frame, node: ast.AnnAssign, after: After) -> Outcome:
-    """`a: gl.constexpr = value` requires a constant; `a: gl.float32 = 0` is a float. Other annotations are ignored."""
+    """`a: gl.constexpr = value` requires a constant; `a: gl.float32 = 0` is a float. Other annotations say nothing here."""
+    kind = variable_kind(frame, node.annotation)
     if node.value is None:
         return Signal.NEXT
     value = frame.value(node.value)
     frame.mark(node)
-    if annotates_constexpr(frame, node.annotation):
+    if kind is constexpr:
         require_constexpr(value, f"{ast.unparse(node.target)!r}", DROP_ANNOTATION)
-    elif type(value) in (int, float):
-        dtype = annotated_float(frame, node.annotation)
-        value = value if dtype is None else place(value, dtype, None)
+    elif kind is not None and type(value) in (int, float):
+        value = place(value, kind, None)
     assign(frame, node.target, value)
     return Signal.NEXT
 
