@@ -47,6 +47,7 @@ SPELLED: dict[OpDef, str] = {
     sync.warp_barrier: "gl.syncwarp()",
     warp.shuffle_xor: "a shuffle",
     warp.shuffle_idx: "a shuffle",
+    warp.vote: "gl.warp.vote",
 }
 """The author's spelling of operations that are often found under a divergent condition."""
 _TOGETHER = "let all threads reach it: put what some skip under an if instead of returning early; or decide with "

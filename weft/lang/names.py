@@ -19,7 +19,7 @@ from weft.errors import source as errors
 from weft.errors import thread as thread_errors
 from weft.ir.types import DType
 from weft.lang.frame import POISON, Frame, Unusable, expression, spell
-from weft.lang.otherwise import instead, instead_of_name
+from weft.lang.otherwise import instead, instead_in, instead_of_name
 from weft.lang.source import Path, dotted, names_of, parameters
 from weft.lang.values import class_of, is_runtime, show
 from weft.language import LayoutTensor, LayoutTensorIter, constexpr
@@ -27,6 +27,7 @@ from weft.language.aggregate import is_aggregate
 from weft.language.marks import is_computed, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue, article
 from weft.language.storages import ARRAYS
+from weft.views.brackets import FINISH, is_unfinished
 
 _MISSING = object()
 
@@ -154,6 +155,8 @@ def item(node: ast.Subscript, owner: Any, index: Any) -> Any:
 
 
 def _instead_of_brackets(node: ast.Subscript, owner: Any) -> str:
+    if is_unfinished(owner):
+        return FINISH
     if callable(owner):
         key, method = ast.unparse(node.slice), ast.unparse(node.value)
         return f"leave out [{key}]: all arguments stand in parentheses, as in {method}(...)"
@@ -237,7 +240,11 @@ def _in_class(cls: type, name: str) -> Any:
 
 def _no_attribute(owner: Any, name: str, loc: Loc | None = None) -> Any:
     what = f"module {owner.__name__}" if isinstance(owner, ModuleType) else show(owner)
-    advice = instead(name, owner) if isinstance(owner, (RuntimeValue, ModuleType)) else ""
+    advice = FINISH if is_unfinished(owner) else ""
+    if isinstance(owner, ModuleType) and owner.__name__.startswith("weft.language."):
+        advice = instead_in(owner.__name__, name)
+    elif isinstance(owner, (RuntimeValue, ModuleType)):
+        advice = instead(name, owner)
     raise fail(errors.ATTRIBUTE, loc=loc, owner=what, name=name, instead=advice or _existing(owner, name))
 
 

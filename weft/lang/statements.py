@@ -22,6 +22,7 @@ from weft.language.promote import place
 from weft.language.runtime_value import RuntimeValue, is_handle
 from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tree import fields_of, flatten
+from weft.views.brackets import FINISH, is_unfinished
 
 
 @statement(ast.Expr)
@@ -245,6 +246,8 @@ def _immutable(owner: Any) -> NoReturn:
         instead = (
             f"make a new one: gl.SIMD[gl.{owner.dtype.name}, {owner.size}](values), or gl.where(condition, new, old)"
         )
+    elif is_unfinished(owner):
+        instead = FINISH
     elif not isinstance(owner, tensor):
         instead = "build a new tuple or list with the value in it"
     raise fail(errors.IMMUTABLE, got=show(owner), instead=instead)
