@@ -24,6 +24,7 @@ from weft.lang.source import Path, dotted, names_of, parameters
 from weft.lang.values import class_of, is_runtime, show
 from weft.language import LayoutTensor, LayoutTensorIter, constexpr
 from weft.language.aggregate import is_aggregate
+from weft.language.kinds import type_of
 from weft.language.marks import is_computed, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue, article
 from weft.language.storages import ARRAYS
@@ -213,6 +214,8 @@ def attribute(frame: Frame, owner: Any, name: str) -> Any:
     found = getattr(owner, name, _MISSING)
     if found is not _MISSING:
         return unwrap(found)
+    if name == "type" and isinstance(owner, tuple):
+        return type_of(owner)
     return owner if name == "value" else _no_attribute(owner, name)
 
 

@@ -26,7 +26,6 @@ EXPRESSIONS: dict[str, str] = {
     "astype": "x.to(gl.float32)",
     "bfloat16": "x.to(gl.bfloat16)",
     "bool": "x != 0",
-    "argsort": "gl.sort(x), which sorts values alone",
     "clip": "gl.clamp(x, 0.0, 1.0)",
     "concat": "gl.cat(x, y)",
     "concatenate": "gl.cat(x, y)",
@@ -70,6 +69,8 @@ EXPRESSIONS: dict[str, str] = {
 CLAUSES: dict[str, str] = {
     "amd": "weft compiles for NVIDIA's GPUs, whose own functions are in gl.nvidia",
     "T": ".permute([1, 0]) is the transpose",
+    "block_type": "the type of a tile is gl.distributed_type, and isinstance(x.type, gl.base_type) is true of all types",
+    "argsort": "gl.sort(x) sorts values alone; sort their places on the host, before the launch",
     "append": "build a new list, as in xs + [x]",
     "clone": "values of a kernel never change, so that x itself serves as its copy",
     "contiguous": "values of a kernel never change, so that x itself serves as its copy",

@@ -12,7 +12,7 @@ from weft.errors import source as errors
 from weft.lang.calls import call_value
 from weft.lang.expressions import combine
 from weft.lang.frame import GOING, After, Frame, Outcome, Signal, statement
-from weft.lang.names import Method, attribute, local, variable_kind
+from weft.lang.names import Method, attribute, is_outside, local, variable_kind
 from weft.lang.values import DROP_ANNOTATION, class_of, is_runtime, is_sequence, require_constexpr, show
 from weft.language import SIMD, LayoutTensor, LayoutTensorIter, constexpr, device_assert, tensor
 from weft.language.aggregate import is_aggregate, seal
@@ -41,7 +41,8 @@ def _check_used(frame: Frame, node: ast.Call, function: Any) -> None:
     """Refuse to drop the result of a function that is marked `must_use_result`."""
     if must_use(function):
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        target = ast.unparse(owner) if isinstance(owner, (ast.Name, ast.Attribute)) else "result"
+        is_value = isinstance(owner, (ast.Name, ast.Attribute)) and not is_outside(frame, owner)
+        target = ast.unparse(owner) if owner is not None and is_value else "result"
         name, _, _ = ast.unparse(node).partition("(")
         raise fail(errors.DROPPED, loc=frame.at(node), function=name, target=target, call=ast.unparse(node))
 
