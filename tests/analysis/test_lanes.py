@@ -100,6 +100,7 @@ CASES = [
     ("thread < 50 ? n : m", "thread", lambda k: k(arith.select, less(k, k.thread, 50), k.n, k.m)),
     ("lane 0's", "warp", lambda k: k(warp.shuffle_idx, k.thread, 0)),
     ("lane lane's", "thread", lambda k: k(warp.shuffle_idx, k.thread, k.lane)),
+    ("a vote", "warp", lambda k: k(warp.vote, less(k, k.thread, k.n))),
     ("claimed of warps", "warp", lambda k: k(hints.uniform, k.thread, scope="warp")),
     ("claimed of the block", "block", lambda k: k(hints.uniform, k.thread)),
     ("n claimed of warps", "block", lambda k: k(hints.uniform, k.n, scope="warp")),

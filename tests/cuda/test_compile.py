@@ -306,6 +306,8 @@ def test_registers_and_shuffles(arch):
             k.store(ptr, dot(k, x, x, k.emit(regs.gather, x, table=(0, 1, 2, 3))))
     lanes = k.emit(memory.addptr, parameter(k, float32), thread)
     assert isinstance(k.emit(warp.shuffle_xor, lanes, mask=2).type.element, Pointer)
+    word = k.emit(warp.vote, k.emit(arith.cmp, thread, k.number(7), predicate="lt"))
+    k.store(parameter(k, uint32), k.emit(regs.splat, word, count=1))
     assert compiled(k.done(), arch).n_regs > 0
 
 

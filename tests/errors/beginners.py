@@ -137,7 +137,7 @@ TILE_MISTAKES = [
     Mistake("x = sum(n)", "lang-python-function", "a scalar needs no sum", "x = n"),
     Mistake("x = any(t)", "lang-python-function", "gl.sum(t != 0) > 0", "x = gl.sum(t != 0) > 0"),
     Mistake("x = all(t)", "lang-python-function", "gl.sum(t != 0) == t.numel", "x = gl.sum(t != 0) == t.numel"),
-    Mistake("x = sorted(t)", "lang-python-function", "sort on the host", "pass"),
+    Mistake("x = sorted(t)", "lang-python-function", "gl.sort(t)", "x = gl.sort(t)"),
     Mistake("x = reversed(t)", "lang-python-function", "gl.load(ptr + (size - 1 - i))", "x = gl.load(src + (128 - 1 - i))"),
     Mistake("x = list(map(abs, t))", "lang-python-function", "the whole tile", "x = abs(t)"),
     Mistake("for a, b in zip(t, t):\n    pass", "lang-python-function", "x * y", "x = t * t"),

@@ -55,6 +55,15 @@ def test_result_dropped():
     assert error.fix == "assign it, as in result = doubled(n)"
 
 
+def test_result_of_a_function_of_a_module_dropped():
+    @jit
+    def kernel(out, n):
+        gl.mbarrier_test_wait(out, n)
+
+    error = mistake(kernel, "lang-result-dropped", out=POINTER, n=INT)
+    assert error.fix == "assign it, as in result = gl.mbarrier_test_wait(out, n)"
+
+
 def test_result_of_a_method_dropped():
     @gl.aggregate
     class Counter:

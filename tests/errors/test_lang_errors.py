@@ -117,6 +117,8 @@ def test_recursion_on_constants_that_never_ends():
     error = mistake(kernel, "lang-recursion", out=POINTER, n=INT)
     assert "counting calls itself without end: kernel -> counting -> ... -> counting" in error.message
     assert "let a constant argument, which each call changes, decide where it ends" in error.fix
+    (callers,) = (line for line in str(error).splitlines() if "called from" in line)
+    assert callers.count(" <- ") == 8 and " more) <- " in callers
 
 
 def test_nesting():

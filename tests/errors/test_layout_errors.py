@@ -140,6 +140,7 @@ MISTAKES = [
     ("layout-cga-split", "[4, 1]", lambda: blocked(**{**CLUSTER, "cta_split_num": [4, 1]})),
     ("layout-field-rank", "ctas_per_cga has 1", lambda: blocked(**{**CLUSTER, "ctas_per_cga": [2]})),
     ("layout-bases", "[1]", lambda: blocked(cga_layout=[[1]])),
+    ("layout-cga-gaps", "256 parts, of which the blocks hold only 2", lambda: blocked(cga_layout=[[128, 0]])),
     ("layout-bases", "[32]", lambda: linear(lane_bases=[*LANES[:4], [32]])),
     ("layout-bases", "[1, 0]", lambda: linear(reg_bases=[[1, 0]])),
     ("layout-bases", "[0]", lambda: SharedLinearLayout([[0, 1], [0]])),

@@ -226,3 +226,135 @@ def test_what_is_no_group_of_lanes(lanes, stride):
     with pytest.raises(UserError) as caught:
         kernel[1](weft.LayoutTensor(np.zeros(32, np.float32)), lanes, stride, block=32)
     assert caught.value.code == "thread-shuffle"
+
+
+@weft.jit
+def larger(a, b):
+    return max(a, b)
+
+
+@weft.jit
+def by_functions(out, x):
+    i = gl.thread_idx.x
+    out[0, i] = gl.warp.reduce(func=larger)(x[i])
+    out[1, i] = gl.warp.reduce(shuffle=gl.shuffle_down, func=gl.add)(x[i])
+    out[2, i] = gl.warp.lane_group_reduce(x[i], func=gl.minimum, num_lanes=4, stride=8)
+    out[3, i] = gl.warp.lane_group_reduce(func=larger, num_lanes=1)(x[i])
+
+
+def test_reductions_by_functions(run, rng):
+    x, out = rng.integers(-99, 99, 64).astype(np.int32), poison((4, 64), np.int32)
+    run(by_functions, 1, Viewed(out), Viewed(x), block=64)
+    same(out[0], np.repeat(x.reshape(2, 32).max(1), 32))
+    same(out[1, ::32], x.reshape(2, 32).sum(1, dtype=np.int32))
+    same(out[2], np.broadcast_to(x.reshape(2, 4, 8).min(1)[:, None], (2, 4, 8)).reshape(64))
+    same(out[3], x)
+
+
+@weft.jit
+def votes(words, out, x, n):
+    i = gl.thread_idx.x
+    words[0, i] = gl.warp.vote(x[i] > 0)
+    words[1, i] = gl.warp.vote(ret_type=gl.uint32)(val=x[i])
+    words[2, i] = gl.warp.vote(n > 0)
+    words[3, i] = gl.warp.vote(gl.warp_id())
+    out[0, i] = gl.popcount(gl.warp.vote(x[i] < 0))
+    out[1, i] = 0
+    if gl.warp.vote(x[i] > 98) != 0:
+        out[1, i] = gl.warp.sum(x[i])
+
+
+def test_votes(run, rng):
+    x = rng.integers(-98, 98, 96).astype(np.int32)
+    x[40], x[0::7] = 99, 0
+    words, out = poison((4, 96), np.uint32), poison((2, 96), np.int32)
+    run(votes, 1, Viewed(words), Viewed(out), Viewed(x), 3, block=96)
+    rows = x.reshape(3, 32)
+
+    def word(flags):
+        return np.repeat((flags.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(1).astype(np.uint32), 32)
+
+    same(words[0], word(rows > 0))
+    same(words[1], word(rows != 0))
+    same(words[2], np.full(96, 0xFFFFFFFF, np.uint32))
+    same(words[3], np.repeat(np.array([0, 0xFFFFFFFF, 0xFFFFFFFF], np.uint32), 32))
+    same(out[0], np.repeat((rows < 0).sum(1).astype(np.int32), 32))
+    same(out[1], np.concatenate([np.zeros(32), np.full(32, rows[1].sum()), np.zeros(32)]).astype(np.int32))
+
+
+def test_a_vote_takes_one_flag_of_each_thread():
+    @weft.jit
+    def of_vectors(x):
+        x[0] = gl.warp.vote(x.load[4](0))
+
+    @weft.jit
+    def of_another_type(x):
+        x[0] = gl.warp.vote(ret_type=gl.uint64)(x[0] > 0)
+
+    @weft.jit
+    def in_a_branch(x):
+        if gl.thread_idx.x < 5:
+            x[0] = gl.warp.vote(x[0] > 0)
+
+    @weft.jit
+    def of_a_tile(x):
+        gl.store(x.ptr, gl.warp.vote(gl.arange(0, 32, gl.BlockedLayout([1], [32], [1], [0])) > 3))
+
+    for kernel, code, words in (
+        (of_vectors, "thread-vote", "a vector of 4 int32"),
+        (of_another_type, "thread-vote", "ret_type=uint64"),
+        (in_a_branch, "control-scope", "gl.warp.vote must be executed by the whole warp"),
+        (of_a_tile, "thread-value-needed", "int1 tile [32]"),
+    ):
+        with pytest.raises(UserError) as caught:
+            kernel[1](weft.LayoutTensor(np.zeros(32, np.int32)), block=32)
+        assert (caught.value.code, words in caught.value.message) == (code, True)
+
+
+def test_a_vote_that_was_never_stored():
+    @weft.jit
+    def kernel(x):
+        flag = gl.stack_allocation[gl.int1](gl.row_major[1]())
+        if x[0] > 0:
+            flag[0] = True
+        x[gl.thread_idx.x] = gl.warp.vote(flag[0])
+
+    with weft.simulate(), pytest.raises(UserError, match="a vote") as caught:
+        kernel[1](weft.LayoutTensor(np.zeros(32, np.int32)), block=32)
+    assert caught.value.code == "hazard-undefined"
+
+
+def test_a_reduction_of_a_warp_takes_functions_of_kernels():
+    def of_python(a, b):
+        return a + b
+
+    @weft.jit
+    def kernel(x, FUNC: gl.constexpr, SHUFFLE: gl.constexpr):
+        x[0] = gl.warp.reduce(x[0], func=FUNC, shuffle=SHUFFLE)
+
+    for function, shuffle, got in ((of_python, gl.shuffle_xor, "got of_python"), (gl.add, 3, "got 3")):
+        with pytest.raises(UserError) as caught:
+            kernel[1](weft.LayoutTensor(np.zeros(32, np.int32)), function, shuffle, block=32)
+        assert (caught.value.code, got in caught.value.message) == ("tile-combine-function", True)
+
+    @weft.jit
+    def lacking(x):
+        x[0] = gl.warp.reduce(x[0])
+
+    with pytest.raises(UserError) as caught:
+        lacking[1](weft.LayoutTensor(np.zeros(32, np.int32)), block=32)
+    assert "(val, *, func, shuffle=shuffle_xor)" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [("any", "gl.warp.vote(x) != 0"), ("ballot", "gl.warp.vote(x)"), ("vot", "did you mean 'vote'?")],
+)
+def test_names_of_other_languages(name, fix):
+    @weft.jit
+    def kernel(x, NAME: gl.constexpr):
+        x[0] = getattr(gl.warp, NAME)(x[0])
+
+    with pytest.raises(UserError) as caught:
+        kernel[1](weft.LayoutTensor(np.zeros(32, np.int32)), name, block=32)
+    assert (caught.value.code, fix in caught.value.fix) == ("lang-attribute", True)

@@ -8,6 +8,7 @@ import pytest
 import weft
 from tests.kernels.harness import Described, poison, random, same
 from weft import language as gl
+from weft.errors import UserError
 from weft.language.nvidia.hopper import async_copy, cluster, fence_async_shared, mbarrier, tma
 
 SPLITS = [
@@ -380,3 +381,18 @@ def test_copies_by_threads_and_sums_by_tma(run, rng, blocks, cga):
     expected = np.where(np.arange(64)[:, None] < 50, x, np.float32(0))
     same(out.reshape(64, 64), expected)
     same(total, expected * np.float32(2) + np.float32(1))
+
+
+def test_a_layout_that_no_block_holds_in_part():
+    @weft.jit
+    def buffers(out):
+        gl.allocate_shared_memory(gl.int32, [256], gl.SwizzledSharedLayout(1, 1, 1, [0], cga_layout=[[128]]))
+
+    @weft.jit
+    def tiles(out):
+        gl.store(out + gl.arange(0, 256, gl.BlockedLayout([1], [32], [4], [0], cga_layout=[[128]])), 1)
+
+    for kernel in (buffers, tiles):
+        with pytest.raises(UserError) as caught:
+            kernel[1](np.zeros(256, np.int32), num_ctas=2)
+        assert (caught.value.code, "[1], [2], [4]" in caught.value.fix) == ("layout-cga-gaps", True)

@@ -92,6 +92,7 @@ def test_integers_of_a_loop():
     with pytest.raises(AssertionFailed, match="this sum overflows int32") as caught:
         accumulate[1](out, 16, 2**27, sanitize_overflow=True)
     assert "total += step" in str(caught.value)
+    assert "compute it in a wider type" in caught.value.fix
 
 
 def test_integers_of_64_bits_and_floats_are_not_checked():

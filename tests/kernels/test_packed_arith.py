@@ -161,6 +161,25 @@ def test_pairs_as_values(run, rng):
 
 
 @weft.jit
+def sums_of_pairs(out, x, layout: gl.constexpr):
+    at = (
+        gl.arange(0, 16, gl.SliceLayout(1, layout))[:, None] * 32 + gl.arange(0, 32, gl.SliceLayout(0, layout))[None, :]
+    )
+    total = float2.pack2(gl.load(x + at), gl.load(x + 512 + at)).sum(axis=1)
+    first, second = float2.unpack2(float2.fma(total, total, total))
+    rows = gl.arange(0, 16, gl.SliceLayout(1, layout))
+    gl.store(out + rows, gl.convert_layout(first, gl.SliceLayout(1, layout)))
+    gl.store(out + 16 + rows, gl.convert_layout(second, gl.SliceLayout(1, layout)))
+
+
+def test_sums_of_pairs(run, rng):
+    x, out = frozen(rng.integers(-3, 4, (2, 16, 32)).astype(np.float32)), poison((2, 16), np.float32)
+    run(sums_of_pairs, 1, out, x, PLANE)
+    want = x.sum(axis=2)
+    same(out, want * want + want)
+
+
+@weft.jit
 def mixed(out, x, layout: gl.constexpr):
     gl.store(out, gl.max(float2.unpack(float2.pack(gl.full([512], 1.0, gl.float32, layout), 0) + x, 0), 0))
 

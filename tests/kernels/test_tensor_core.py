@@ -135,7 +135,7 @@ def divergent(a):
         (unknown, "thread-tensor-core", "sums of float16 in the shape (16, 8, 8)"),
         (wrong_view, "thread-tensor-core-view", "load_a takes a view of 16 x 8 numbers of float32"),
         (wrong_fragment, "thread-tensor-core-fragment", "b of mma_op is a vector of 2 float32"),
-        (divergent, "control-scope", "by the whole warp"),
+        (divergent, "control-scope", "mma_op of a TensorCore must be executed by the whole warp"),
     ],
 )
 def test_mistakes(kernel, code, text):

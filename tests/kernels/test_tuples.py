@@ -42,6 +42,32 @@ def test_tuples_are_arguments(run, rng):
             same(out, want.reshape(-1))
 
 
+class Pair(NamedTuple):
+    """Of two kinds."""
+
+    number: Any
+    tile: Any
+
+
+@weft.jit
+def types_of_tuples(out, given):
+    line = gl.arange(0, 128, LINE)
+    pair, mixed = Pair(gl.program_id(0), line), (gl.program_id(0), (line, 3))
+    gl.static_assert(isinstance(pair.type, gl.tuple_type) and isinstance(pair.type, gl.base_type))
+    gl.static_assert(pair.type == gl.tuple_type([gl.int32, line.type], ["number", "tile"]))
+    gl.static_assert(mixed.type == gl.tuple_type((gl.int32, gl.tuple_type((line.type, gl.constexpr)))))
+    gl.static_assert(len(mixed.type) == 2 and mixed.type[1][0] == line.type and mixed.type != pair.type)
+    gl.static_assert(given.type.types == (gl.int32, gl.float32) and given.type.fields is None)
+    low, high = gl.inline_asm("mov.b32 $0, 1; mov.b32 $1, 2;", "=r,=r", [], (pair.number, pair.number).type)
+    gl.store(out, low + high)
+
+
+def test_tuples_have_types(run):
+    out = poison(1, np.int32)
+    run(types_of_tuples, 1, out, (3, 1.5))
+    same(out, np.array([3], np.int32))
+
+
 @weft.jit
 def plus(a, b):
     return a + b

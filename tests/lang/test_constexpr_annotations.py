@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 import pytest
 
 import weft
-from tests.lang.support import INT, build, jit
+from tests.lang.support import INT, POINTER, build, jit, mistake, pointed
 from weft import errors
 from weft import language as gl
 from weft.language.aggregate import fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SPELLINGS = {
     "an object": gl.constexpr[int],
@@ -97,6 +100,21 @@ def test_field_of_an_aggregate():
     assert caught.value.code == "language-field-type"
 
 
+@gl.aggregate
+class Misspelt:
+    size: gl.constxpr[int]
+    value: gl.tensor
+
+
+def test_field_of_an_aggregate_is_declared_what_does_not_exist():
+    @jit
+    def kernel(n):
+        Misspelt(3, n)
+
+    error = mistake(kernel, "language-field-annotation", n=INT)
+    assert (pointed(error), "did you mean 'constexpr'?" in error.fix) == ("Misspelt(3, n)", True)
+
+
 def test_field_of_an_aggregate_by_object():
     kind = type("Known", (), {"__annotations__": {"size": gl.constexpr[int], "more": gl.constexpr[int] | None}})
     made = gl.aggregate(kind)(3, gl.constexpr(4))
@@ -120,3 +138,66 @@ def test_a_buffer_may_be_passed_to_a_parameter_annotated_as_constant():
     out = np.zeros(128, np.float32)
     buffers_as_constants[1](out, 1, gl.BlockedLayout([1], [32], [4], [0]))
     assert (out == 3.0).all()
+
+
+def test_a_variable_is_declared_what_does_not_exist():
+    @jit
+    def attribute(out, n):
+        total: out.ElementTyp = 0
+        gl.store(out, total)
+
+    @jit
+    def name(out, n):
+        total: flaot = 0  # noqa: F821 - what is tested
+        gl.store(out, total)
+
+    @jit
+    def alone(out, n):
+        total: gl.flaot32  # noqa: F842 - what is tested
+        gl.store(out, n)
+
+    error = mistake(attribute, "lang-attribute", out=POINTER, n=INT)
+    assert pointed(error) == "out.ElementTyp"
+    error = mistake(name, "lang-undefined-name", out=POINTER, n=INT)
+    assert (pointed(error), "did you mean 'float'?" in error.fix) == ("flaot", True)
+    error = mistake(alone, "lang-attribute", out=POINTER, n=INT)
+    assert (pointed(error), "did you mean 'float32'?" in error.fix) == ("gl.flaot32", True)
+
+
+def test_a_parameter_is_declared_what_does_not_exist():
+    """Misspelt, `gl.constexpr` would be one of the annotations that the compiler ignores."""
+
+    @jit
+    def helper(x, factor: gl.constxpr) -> gl.tensor:
+        return x * factor
+
+    @jit
+    def kernel(n):
+        helper(n, 3)
+
+    @jit
+    def result(n) -> gl.tensr:
+        pass
+
+    error = mistake(kernel, "lang-attribute", n=INT)
+    assert (pointed(error), "did you mean 'constexpr'?" in error.fix) == ("gl.constxpr", True)
+    assert error.loc is not None and error.loc.caller is not None
+    assert pointed(mistake(result, "lang-attribute", n=INT)) == "gl.tensr"
+
+
+def test_annotations_that_only_checkers_know_are_left_alone():
+    class Local:
+        pass
+
+    @jit
+    def helper(x: Local, rows: "numbers", name: Sequence[gl.nothing], other: "unknown") -> Sequence:  # noqa: F821, UP037
+        count: Local = 3
+        more: Sequence = 4
+        either: int | gl.nothing = 5
+        return x + rows + count + more + either
+
+    @jit
+    def kernel(n):
+        helper(n, 1, 2, 3)
+
+    build(kernel, n=INT)

@@ -75,9 +75,30 @@ def test_a_method_without_its_last_parentheses_is_called_so():
     def named(t):
         t.tile.fill(0)
 
-    for kernel, code in ((written, "lang-immutable"), (read, "lang-brackets"), (named, "lang-attribute")):
+    @weft.jit
+    def added(t):
+        t[0] = t.load[1] + 1
+
+    @weft.jit
+    def layout(t):
+        gl.stack_allocation[gl.float32](gl.row_major[4])
+
+    codes = ("lang-immutable", "lang-brackets", "lang-attribute", "lang-operator", "view-layout")
+    for kernel, code in zip((written, read, named, added, layout), codes, strict=True):
         error = refused(kernel, weft.LayoutTensor(np.zeros(8, np.float32)), code)
         assert "lacks its last parentheses" in error.message
+        assert error.fix.startswith("write them")
+
+
+def test_a_function_goes_by_its_name():
+    @weft.jit
+    def kernel(t):
+        t[0] = gl.warp.sum + 1
+
+    assert (
+        "between the function warp_sum and 1"
+        in refused(kernel, weft.LayoutTensor(np.zeros(8, np.float32)), "lang-operator").message
+    )
 
 
 def test_a_load_without_a_width_is_told_of_it():

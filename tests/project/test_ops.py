@@ -113,6 +113,7 @@ UNFOLDED = {
     hints.axes: "`simplify` drops what is said of a constant",
     warp.shuffle_xor: "threads exchange",
     warp.shuffle_idx: "threads exchange",
+    warp.vote: "threads exchange",
 }
 """Operations that give integers for integers and have no `fold`, with the reason."""
 

@@ -14,7 +14,7 @@ import pytest
 from tests.views.test_access import refused
 from weft.layout.nested.composed import ComposedLayout, Swizzle
 from weft.layout.nested.layouts import UNKNOWN, Layout
-from weft.views import AddressSpace, LayoutTensor
+from weft.views import AddressSpace, LayoutTensor, row_major
 
 
 class CudaArray:
@@ -133,6 +133,7 @@ def test_layouts_over_an_array():
     refused("view-extent", LayoutTensor, array, Layout.row_major(4, 5))
     refused("view-extent", LayoutTensor, array[8:], Layout(9))
     refused("view-layout", LayoutTensor, array, (4, 4))
+    refused("view-layout", LayoutTensor, array, row_major[4, 4])
     refused("view-layout", LayoutTensor, array, ComposedLayout(Swizzle(2, 0, 2), 0, Layout.row_major(4, 4)))
 
 

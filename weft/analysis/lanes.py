@@ -183,6 +183,11 @@ def _shuffled(op: Op, given: Sequence[Spread], hull: Hull) -> Spread:
     return WARP if given[1] <= WARP else ANY
 
 
+def _voted(op: Op, given: Sequence[Spread], hull: Hull) -> Spread:
+    """All lanes of the warp get the same word."""
+    return WARP
+
+
 def _is_multiple(uniform: Scalar | None, bits: Spread) -> bool:
     return uniform is not None and bits < ANY and uniform.divisor % (1 << bits) == 0
 
@@ -208,4 +213,5 @@ RULES: dict[OpDef, Rule] = {
     arith.select: _selected,
     arith.cast: _cast,
     warp.shuffle_idx: _shuffled,
+    warp.vote: _voted,
 }

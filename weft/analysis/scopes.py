@@ -37,7 +37,7 @@ from weft.ir.types import (
     TileType,
     Type,
 )
-from weft.ops import control, hints, sync, warp
+from weft.ops import control, hints, mma, sync, warp
 
 BLOCK: Scope = "block"
 THREAD: Scope = "thread"
@@ -47,6 +47,8 @@ SPELLED: dict[OpDef, str] = {
     sync.warp_barrier: "gl.syncwarp()",
     warp.shuffle_xor: "a shuffle",
     warp.shuffle_idx: "a shuffle",
+    warp.vote: "gl.warp.vote",
+    mma.mma_sync: "mma_op of a TensorCore",
 }
 """The author's spelling of operations that are often found under a divergent condition."""
 _TOGETHER = "let all threads reach it: put what some skip under an if instead of returning early; or decide with "

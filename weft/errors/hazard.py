@@ -243,7 +243,7 @@ ASSERTION = row(
     "hazard-assertion",
     AssertionFailed,
     "program {program}: assertion failed{where}: {message}",
-    "see the condition at this line",
+    "{instead}",
 )
 INLINE_ASM = row(
     "hazard-inline-asm",

@@ -423,6 +423,12 @@ FIELD_TYPE = row(
     "{cls}.{field} is declared {want}, but got {got}",
     "pass a value of that kind, or change the annotation",
 )
+FIELD_ANNOTATION = row(
+    "language-field-annotation",
+    CompilationError,
+    "{field} is declared {kind}, but module {module} has no attribute {name!r}",
+    "declare a type that exists{hint}",
+)
 FIELD_ARGUMENTS = row(
     "language-field-arguments",
     CompilationError,

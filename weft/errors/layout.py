@@ -283,6 +283,12 @@ CGA_MISSING = row(
     "{field} is missing: ctas_per_cga, cta_split_num and cta_order must be given together",
     "give all three, or cga_layout instead",
 )
+CGA_GAPS = row(
+    "layout-cga-gaps",
+    LayoutError,
+    "cga_layout {bases} divides a tile into {parts} parts, of which the blocks hold only {held}",
+    "count in parts, not in elements: over the blocks of one dimension [1], [2], [4] and so on, and 0 where blocks hold copies",
+)
 CGA_SPLIT = row(
     "layout-cga-split",
     LayoutError,

@@ -72,11 +72,15 @@ def render(loc: Loc, indent: str = "  ") -> str:
         out.append(f"{indent}    {text.strip()}")
         out.append(f"{indent}    {' ' * (start - lead)}{'^' * max(end - start, 1)}")
     if loc.caller is not None:
-        callers = " <- ".join(f"{c}" + (f" in {c.function}" if c.function else "") for c in loc.caller.chain())
-        out.append(f"{indent}  called from {callers}")
+        callers = [f"{c}" + (f" in {c.function}" if c.function else "") for c in loc.caller.chain()]
+        if len(callers) > 2 * _SHOWN + 1:
+            callers[_SHOWN:-_SHOWN] = [f"... ({len(callers) - 2 * _SHOWN} more)"]
+        out.append(f"{indent}  called from {' <- '.join(callers)}")
     return "\n".join(out)
 
 
+_SHOWN = 4
+"""The callers that a message shows of a helper that calls itself, at either end of a long chain."""
 NO_FILE = "<string>"
 """The file name of code that `exec` compiles from a string; Python 3.13 registers the text of `python -c` under it."""
 _KEPT: dict[int, tuple[weakref.ref[CodeType], list[str]]] = {}

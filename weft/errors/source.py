@@ -143,7 +143,7 @@ OPERATOR = row(
     "lang-operator",
     CompilationError,
     "{symbol} does not work between {left} and {right}",
-    "convert one of them first",
+    "{instead}",
 )
 
 # Conditions and control flow

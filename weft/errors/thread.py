@@ -55,6 +55,12 @@ SHUFFLE = row(
     "{what} by {by}: a warp has lanes 0 to 31",
     "pass {want}",
 )
+VOTE = row(
+    "thread-vote",
+    CompilationError,
+    "gl.warp.vote makes a uint32 of one flag of each thread, not of {got}",
+    "pass a scalar, such as x > 0, and leave ret_type out",
+)
 
 # Vectors
 

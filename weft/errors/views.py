@@ -32,7 +32,7 @@ LAYOUT = row(
     "view-layout",
     ViewError,
     "{got} is not a nested layout",
-    "write weft.Layout.row_major(rows, columns), weft.Layout.col_major(...) or weft.Layout(shape, stride)",
+    "{instead}",
 )
 LAYOUT_NEEDED = row(
     "view-layout-needed",

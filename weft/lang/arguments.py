@@ -74,5 +74,19 @@ def signature(function: Any) -> str:
     """A function's parameters without their annotations, as in `(x, axis=None)`."""
     known = inspect.signature(function)
     empty = inspect.Parameter.empty
-    bare = [p.replace(annotation=empty) for p in known.parameters.values()]
+    bare = [p.replace(annotation=empty, default=_shown(p.default)) for p in known.parameters.values()]
     return str(known.replace(parameters=bare, return_annotation=empty))
+
+
+class _Named:
+    """A function as a default value, by its name."""
+
+    def __init__(self, function: Any) -> None:
+        self.name = function.__name__
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _shown(default: Any) -> Any:
+    return _Named(default) if inspect.isfunction(default) else default

@@ -16,7 +16,7 @@ from weft.lang import otherwise
 from weft.lang.arguments import bind, signature
 from weft.lang.expressions import elements, items
 from weft.lang.frame import POISON, Binding, Frame, Outcome, Ran, Return, Signal, Skip, Trace, expression
-from weft.lang.names import Method, annotates_constexpr, is_outside, length
+from weft.lang.names import Method, annotates_constexpr, check_annotations, is_outside, length
 from weft.lang.pythons import HANDLERS
 from weft.lang.source import MUTATORS, parameters, source_of
 from weft.lang.transparent import read_by
@@ -297,6 +297,7 @@ def read_function(frame: Frame) -> Any:
     """Read a function's body. Returns the function's result."""
     frame.trace.frames.append(frame)
     try:
+        check_annotations(frame)
         outcome = frame.suite(frame.source.body, function_end)
     finally:
         frame.trace.frames.pop()

@@ -32,6 +32,7 @@ from weft.language.broadcast import constant as constant_of
 from weft.language.debug import Text
 from weft.language.runtime_value import RuntimeValue, is_handle, wrap
 from weft.ops import control
+from weft.views.brackets import FINISH, is_unfinished
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
@@ -82,7 +83,8 @@ def combine(op: ast.operator, left: Any, right: Any, in_place: bool = False) -> 
     except TypeError as error:
         if is_number(left) and is_number(right):
             raise
-        raise fail(errors.OPERATOR, symbol=symbol, left=show(left), right=show(right)) from error
+        instead = FINISH if is_unfinished(left) or is_unfinished(right) else "convert one of them first"
+        raise fail(errors.OPERATOR, symbol=symbol, left=show(left), right=show(right), instead=instead) from error
 
 
 @expression(ast.UnaryOp)

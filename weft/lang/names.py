@@ -9,25 +9,26 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
-from weft.errors import Loc, fail
+from weft.errors import Loc, UserError, fail
 from weft.errors import source as errors
 from weft.errors import thread as thread_errors
 from weft.ir.types import DType
 from weft.lang.frame import POISON, Frame, Unusable, expression, spell
-from weft.lang.otherwise import instead, instead_of_name
-from weft.lang.source import Path, dotted
+from weft.lang.otherwise import instead, instead_in, instead_of_name
+from weft.lang.source import Path, dotted, names_of, parameters
 from weft.lang.values import class_of, is_runtime, show
 from weft.language import LayoutTensor, LayoutTensorIter, constexpr
 from weft.language.aggregate import is_aggregate
+from weft.language.kinds import type_of
 from weft.language.marks import is_computed, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue, article
 from weft.language.storages import ARRAYS
+from weft.views.brackets import FINISH, is_unfinished
 
 _MISSING = object()
 
@@ -99,9 +100,7 @@ def reach(frame: Frame, node: ast.expr) -> Reached:
     if isinstance(node, ast.Name):
         value = surrounding(frame.function, node.id)
         if value is _MISSING:
-            hint = suggestion(node.id, {*frame.env, *frame.function.__globals__, *vars(builtins)})
-            advice = instead_of_name(node.id) or "define it before this line" + hint
-            raise fail(errors.UNDEFINED, loc=frame.at(node), name=node.id, instead=advice)
+            raise _undefined(frame, node, node.id)
         return Reached(value, (("name", node.id),))
     if isinstance(node, ast.Subscript):
         return _reach_item(frame, node)
@@ -157,6 +156,8 @@ def item(node: ast.Subscript, owner: Any, index: Any) -> Any:
 
 
 def _instead_of_brackets(node: ast.Subscript, owner: Any) -> str:
+    if is_unfinished(owner):
+        return FINISH
     if callable(owner):
         key, method = ast.unparse(node.slice), ast.unparse(node.value)
         return f"leave out [{key}]: all arguments stand in parentheses, as in {method}(...)"
@@ -213,6 +214,8 @@ def attribute(frame: Frame, owner: Any, name: str) -> Any:
     found = getattr(owner, name, _MISSING)
     if found is not _MISSING:
         return unwrap(found)
+    if name == "type" and isinstance(owner, tuple):
+        return type_of(owner)
     return owner if name == "value" else _no_attribute(owner, name)
 
 
@@ -228,14 +231,24 @@ def record(frame: Frame, owner: Any, name: str) -> None:
         frame.trace.read(place, (("attribute", name),), None)
 
 
+def _undefined(frame: Frame, node: ast.expr, name: str) -> UserError:
+    hint = suggestion(name, {*frame.env, *frame.function.__globals__, *vars(builtins)})
+    advice = instead_of_name(name) or "define it before this line" + hint
+    return fail(errors.UNDEFINED, loc=frame.at(node), name=name, instead=advice)
+
+
 def _in_class(cls: type, name: str) -> Any:
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
-def _no_attribute(owner: Any, name: str) -> Any:
+def _no_attribute(owner: Any, name: str, loc: Loc | None = None) -> Any:
     what = f"module {owner.__name__}" if isinstance(owner, ModuleType) else show(owner)
-    advice = instead(name, owner) if isinstance(owner, (RuntimeValue, ModuleType)) else ""
-    raise fail(errors.ATTRIBUTE, owner=what, name=name, instead=advice or _existing(owner, name))
+    advice = FINISH if is_unfinished(owner) else ""
+    if isinstance(owner, ModuleType) and owner.__name__.startswith("weft.language."):
+        advice = instead_in(owner.__name__, name)
+    elif isinstance(owner, (RuntimeValue, ModuleType)):
+        advice = instead(name, owner)
+    raise fail(errors.ATTRIBUTE, loc=loc, owner=what, name=name, instead=advice or _existing(owner, name))
 
 
 def _existing(owner: Any, name: str) -> str:
@@ -257,37 +270,74 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _spelling(annotation: ast.expr | None) -> str:
-    """The dotted name of an annotation: `gl.constexpr` for itself and for `gl.constexpr[int]`, quoted or not."""
-    if isinstance(annotation, ast.Subscript):
-        return _spelling(annotation.value)
-    return str(annotation.value).partition("[")[0] if isinstance(annotation, ast.Constant) else dotted(annotation)
-
-
 def annotates_constexpr(frame: Frame, annotation: ast.expr | None) -> bool:
-    """True when an annotation is `constexpr`."""
+    """True when the annotation of a parameter is `constexpr`."""
     return _annotation(frame, annotation) is constexpr
 
 
-def annotated_float(frame: Frame, annotation: ast.expr | None) -> DType | None:
-    """The floating-point type that an annotation is, as `gl.float32` or `t.ElementType`; None for anything else."""
-    root, *rest = _spelling(annotation).split(".")
+def variable_kind(frame: Frame, annotation: ast.expr) -> Any:
+    """What the annotation of a variable says: `constexpr`, a floating-point type, as `gl.float32` or `t.ElementType`, or None
+    for anything else. Raises lang-undefined-name, lang-attribute."""
+    root, *rest = _parts(annotation)
     if root not in frame.env:
+        check_annotation(frame, annotation)
         found = _annotation(frame, annotation)
     else:
-        found = functools.reduce(lambda value, part: getattr(value, part, _MISSING), rest, frame.env[root].value)
-    return found if isinstance(found, DType) and found.is_floating() else None
+        found = frame.env[root].value
+        for part in () if isinstance(found, Unusable) else rest:
+            found = _attribute_in(frame, annotation, found, part)
+    return found if found is constexpr or (isinstance(found, DType) and found.is_floating()) else None
+
+
+def check_annotations(frame: Frame) -> None:
+    """Reject names and attributes in the annotations of a function that do not exist (lang-undefined-name, lang-attribute).
+
+    The compiler would take a misspelt `gl.constexpr` for an annotation that it ignores."""
+    definition = frame.source.node
+    for annotation in (*(parameter.annotation for parameter in parameters(definition)), definition.returns):
+        if annotation is not None:
+            check_annotation(frame, annotation)
+
+
+def check_annotation(frame: Frame, annotation: ast.expr) -> None:
+    """As `check_annotations`, of one annotation.
+
+    Left alone are words in quotes, expressions, and names that the file defines where Python does not: under `TYPE_CHECKING`,
+    or in a function around this one, whose names annotations do not capture."""
+    root, *rest = _parts(annotation)
+    if not root:
+        return
+    value = surrounding(frame.function, root)
+    if value is _MISSING:
+        if not isinstance(annotation, ast.Constant) and root not in names_of(frame.function):
+            raise _undefined(frame, annotation, root)
+        return
+    for part in rest:
+        value = _attribute_in(frame, annotation, value, part)
+
+
+def _attribute_in(frame: Frame, annotation: ast.expr, owner: Any, name: str) -> Any:
+    found = getattr(owner, name, _MISSING)
+    return _no_attribute(owner, name, frame.at(annotation)) if found is _MISSING else found
 
 
 def _annotation(frame: Frame, annotation: ast.expr | None) -> Any:
-    """The object outside of the function that an annotation names. Python does not evaluate annotations of local variables, so
-    an undefined name in one is not an error."""
-    text = _spelling(annotation)
-    if not text:
+    """The object outside of the function that an annotation names, or `_MISSING`."""
+    root, *rest = _parts(annotation)
+    if not root:
         return _MISSING
-    root, *rest = text.split(".")
     value = surrounding(frame.function, root)
     for part in rest:
         value = getattr(value, part, _MISSING)
     frame.trace.read(frame.function, (("name", root), *(("attribute", part) for part in rest)), value)
     return value
+
+
+def _parts(annotation: ast.expr | None) -> list[str]:
+    """The parts of the dotted name that an annotation is: `gl` and `constexpr` of `gl.constexpr` and of `gl.constexpr[int]`,
+    quoted or not; an empty one for anything else."""
+    if isinstance(annotation, ast.Subscript):
+        return _parts(annotation.value)
+    is_text = isinstance(annotation, ast.Constant)
+    parts = (str(annotation.value).partition("[")[0] if is_text else dotted(annotation)).split(".")
+    return parts if all(part.isidentifier() for part in parts) else [""]

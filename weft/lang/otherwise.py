@@ -26,10 +26,9 @@ EXPRESSIONS: dict[str, str] = {
     "astype": "x.to(gl.float32)",
     "bfloat16": "x.to(gl.bfloat16)",
     "bool": "x != 0",
-    "cat": "gl.join(x, y)",
     "clip": "gl.clamp(x, 0.0, 1.0)",
-    "concat": "gl.join(x, y)",
-    "concatenate": "gl.join(x, y)",
+    "concat": "gl.cat(x, y)",
+    "concatenate": "gl.cat(x, y)",
     "copysign": "gl.where(y < 0, -gl.abs(x), gl.abs(x))",
     "divmod": "x // y and x % y",
     "double": "x.to(gl.float64)",
@@ -56,6 +55,8 @@ EXPRESSIONS: dict[str, str] = {
     "sigmoid": "1.0 / (1.0 + gl.exp(-x))",
     "sign": "gl.where(x > 0, 1.0, gl.where(x < 0, -1.0, 0.0))",
     "size": "x.numel",
+    "sort": "gl.sort(x)",
+    "sorted": "gl.sort(x)",
     "softmax": "gl.exp(x - gl.max(x)) and its quotient by gl.sum of that",
     "square": "x ** 2",
     "stack": "gl.join(x, y)",
@@ -68,8 +69,9 @@ EXPRESSIONS: dict[str, str] = {
 CLAUSES: dict[str, str] = {
     "amd": "weft compiles for NVIDIA's GPUs, whose own functions are in gl.nvidia",
     "T": ".permute([1, 0]) is the transpose",
+    "block_type": "the type of a tile is gl.distributed_type, and isinstance(x.type, gl.base_type) is true of all types",
+    "argsort": "gl.sort(x) sorts values alone; sort their places on the host, before the launch",
     "append": "build a new list, as in xs + [x]",
-    "argsort": "nothing sorts tiles: sort on the host, before the launch",
     "clone": "values of a kernel never change, so that x itself serves as its copy",
     "contiguous": "values of a kernel never change, so that x itself serves as its copy",
     "copy": "values of a kernel never change, so that x itself serves as its copy",
@@ -90,8 +92,6 @@ CLAUSES: dict[str, str] = {
     "open": "read the file on the host, and pass its values as arguments of the kernel",
     "reversed": "reverse where the tile is loaded, as in gl.load(ptr + (size - 1 - i))",
     "setattr": "assign to a field of an aggregate by its name, as in pair.value = x",
-    "sort": "nothing sorts tiles: sort on the host, before the launch",
-    "sorted": "nothing sorts tiles: sort on the host, before the launch",
     "str": "print values with gl.device_print, or with print of an f-string",
     "tensor": "write gl.full(shape, value, dtype, layout), or gl.load",
     "zip": "tiles combine element by element without a loop, as in x * y",
@@ -114,6 +114,21 @@ CUDA: dict[str, str] = {
     "warpSize": "write gl.WARP_SIZE",
 }
 """Replacements for names of CUDA."""
+IN_MODULES: dict[str, dict[str, str]] = {
+    "weft.language.warp": {
+        "all": "write gl.warp.vote(x) == 0xFFFFFFFF",
+        "any": "write gl.warp.vote(x) != 0",
+        "ballot": "write gl.warp.vote(x)",
+        "shuffle": "write gl.warp.shuffle_idx(x, lane)",
+    },
+    "weft.language.block": {
+        "all": "write gl.block.min(gl.where(x, 1, 0)) == 1",
+        "any": "write gl.block.max(gl.where(x, 1, 0)) == 1",
+        "barrier": "write gl.barrier()",
+        "sync": "write gl.barrier()",
+    },
+}
+"""Replacements for names that modules of the language lack."""
 SHARED = (
     "SharedMemory", "__shared__", "alloc_shared", "allocate_shared", "shared", "shared_array", "shared_memory", "smem",
     "stack_allocation",
@@ -142,6 +157,11 @@ def instead(name: str, x: object = None) -> str:
     if name in EXPRESSIONS:
         return "write " + _OPERAND.sub(called or "x", EXPRESSIONS[name])
     return f"write gl.{name}({called or '...'})" if name in language.__all__ else ""
+
+
+def instead_in(module: str, name: str) -> str:
+    """What to write instead of a function that a module of the language lacks; empty when nothing is known."""
+    return IN_MODULES.get(module, {}).get(name, "")
 
 
 def shared_memory() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -110,6 +111,29 @@ def source_of(function: FunctionType) -> Source:
     if found is None:
         _SOURCES[function] = found = _parse(function)
     return found
+
+
+def names_of(function: FunctionType) -> frozenset[str]:
+    """All names that a function's file defines anywhere: by imports, definitions, assignments and parameters.
+
+    Also those under `TYPE_CHECKING`, which Python does not know. Empty without a file."""
+    return _defined("".join(lines_of(function)))
+
+
+@lru_cache(maxsize=16)
+def _defined(text: str) -> frozenset[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.alias():
+                found.add(node.asname or node.name.partition(".")[0])
+            case ast.ClassDef() | ast.FunctionDef():
+                found.add(node.name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case _:
+                pass
+    return frozenset(found)
 
 
 def parameters(node: ast.FunctionDef) -> Iterator[ast.arg]:

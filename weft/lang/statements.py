@@ -12,9 +12,9 @@ from weft.errors import source as errors
 from weft.lang.calls import call_value
 from weft.lang.expressions import combine
 from weft.lang.frame import GOING, After, Frame, Outcome, Signal, statement
-from weft.lang.names import Method, annotated_float, annotates_constexpr, attribute, local
+from weft.lang.names import Method, attribute, is_outside, local, variable_kind
 from weft.lang.values import DROP_ANNOTATION, class_of, is_runtime, is_sequence, require_constexpr, show
-from weft.language import SIMD, LayoutTensor, LayoutTensorIter, device_assert, tensor
+from weft.language import SIMD, LayoutTensor, LayoutTensorIter, constexpr, device_assert, tensor
 from weft.language.aggregate import is_aggregate, seal
 from weft.language.marks import must_use
 from weft.language.places import is_pointer
@@ -22,6 +22,7 @@ from weft.language.promote import place
 from weft.language.runtime_value import RuntimeValue, is_handle
 from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tree import fields_of, flatten
+from weft.views.brackets import FINISH, is_unfinished
 
 
 @statement(ast.Expr)
@@ -40,7 +41,8 @@ def _check_used(frame: Frame, node: ast.Call, function: Any) -> None:
     """Refuse to drop the result of a function that is marked `must_use_result`."""
     if must_use(function):
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        target = ast.unparse(owner) if isinstance(owner, (ast.Name, ast.Attribute)) else "result"
+        is_value = isinstance(owner, (ast.Name, ast.Attribute)) and not is_outside(frame, owner)
+        target = ast.unparse(owner) if owner is not None and is_value else "result"
         name, _, _ = ast.unparse(node).partition("(")
         raise fail(errors.DROPPED, loc=frame.at(node), function=name, target=target, call=ast.unparse(node))
 
@@ -63,16 +65,16 @@ def assignment(frame: Frame, node: ast.Assign, after: After) -> Outcome:
 
 @statement(ast.AnnAssign)
 def annotated(frame: Frame, node: ast.AnnAssign, after: After) -> Outcome:
-    """`a: gl.constexpr = value` requires a constant; `a: gl.float32 = 0` is a float. Other annotations are ignored."""
+    """`a: gl.constexpr = value` requires a constant; `a: gl.float32 = 0` is a float. Other annotations say nothing here."""
+    kind = variable_kind(frame, node.annotation)
     if node.value is None:
         return Signal.NEXT
     value = frame.value(node.value)
     frame.mark(node)
-    if annotates_constexpr(frame, node.annotation):
+    if kind is constexpr:
         require_constexpr(value, f"{ast.unparse(node.target)!r}", DROP_ANNOTATION)
-    elif type(value) in (int, float):
-        dtype = annotated_float(frame, node.annotation)
-        value = value if dtype is None else place(value, dtype, None)
+    elif kind is not None and type(value) in (int, float):
+        value = place(value, kind, None)
     assign(frame, node.target, value)
     return Signal.NEXT
 
@@ -245,6 +247,8 @@ def _immutable(owner: Any) -> NoReturn:
         instead = (
             f"make a new one: gl.SIMD[gl.{owner.dtype.name}, {owner.size}](values), or gl.where(condition, new, old)"
         )
+    elif is_unfinished(owner):
+        instead = FINISH
     elif not isinstance(owner, tensor):
         instead = "build a new tuple or list with the value in it"
     raise fail(errors.IMMUTABLE, got=show(owner), instead=instead)

@@ -37,7 +37,7 @@ from weft.language.tree import Structure, flatten
 from weft.ops import arith
 from weft.ops.tensor_memory import reinterpret
 from weft.ops.tile import set_layout
-from weft.views.brackets import Brackets, Complete
+from weft.views.brackets import UNFINISHED, is_unfinished
 
 PASS_CONSTANT = "pass a constant or a constexpr parameter"
 DROP_ANNOTATION = f"{PASS_CONSTANT}, or drop the annotation gl.constexpr"
@@ -211,9 +211,10 @@ def show(value: Any) -> str:
         return name_of(value)
     if is_runtime(value):
         return f"a {type(value).__name__} of run-time values"
-    unfinished = isinstance(value, FunctionType) and value.__module__.startswith("weft.views.")
-    if unfinished or isinstance(value, (Brackets, Complete)):
-        return "a method that lacks its last parentheses, as t.tile[4, 4] lacks (i, j),"
+    if is_unfinished(value):
+        return UNFINISHED
+    if isinstance(value, FunctionType):
+        return f"the function {value.__name__}"
     if isinstance(value, ModuleType):
         return f"the module {value.__name__}"
     if isinstance(value, MethodType):

@@ -84,7 +84,7 @@ from weft.language.dtypes import (
 )  # fmt: skip
 from weft.language.fragments import fragment, from_fragment
 from weft.language.hints import assume, max_constancy, max_contiguous, multiple_of
-from weft.language.kinds import base_type, base_value, tuple
+from weft.language.kinds import base_type, base_value, tuple, tuple_type
 from weft.language.layouts import (
     AutoLayout,
     BlockedLayout,
@@ -239,6 +239,11 @@ if TYPE_CHECKING:
 else:
     from weft.language.marks import constexpr
 
+    def __getattr__(name: str) -> object:
+        why = ": it compiles for NVIDIA's GPUs (weft.language.nvidia)" if name == "amd" else ""
+        raise AttributeError(f"module 'weft.language' has no attribute {name!r}{why}", name=name)
+
+
 __all__ = [
     # Layouts
     "AutoLayout", "BlockedLayout", "CoalescedLayout", "DistributedLayout", "DistributedLinearLayout", "DotOperandLayout",
@@ -248,7 +253,7 @@ __all__ = [
     "base_type", "base_value", "bfloat16", "distributed_type", "dtype", "float8e4nv", "float8e5", "float16", "float32",
     "float64", "int1", "int8", "int16", "int32", "int64", "pointer_type", "uint8", "uint16", "uint32", "uint64",
     "aggregate", "aggregate_replace", "constexpr", "constexpr_function",
-    "max_finite", "min_finite", "must_use_result", "tensor", "to_tensor", "tuple", "cast",
+    "max_finite", "min_finite", "must_use_result", "tensor", "to_tensor", "tuple", "tuple_type", "cast",
     # Programs
     "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "schedule_barrier", "static_range",
     "thread_barrier", "uniform", "warp_id", "warp_specialize",

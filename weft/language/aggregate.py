@@ -18,14 +18,15 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from functools import wraps
-from types import NoneType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.language.annotations import meaning
+from weft.language.annotations import meaning, missing
 from weft.language.context import current
 from weft.language.marks import JIT, annotates_constexpr, anywhere, constexpr, jit_of, unwrap
 from weft.language.promote import to_tensor
@@ -56,8 +57,8 @@ def aggregate(cls: C) -> C:
     The type of a field is `tensor`, `constexpr`, another aggregate, a tuple, any other type of the language, or a union of
     these. Methods such as `__add__` define operators. Without an `__init__` the class takes its fields in order. `__init__` may
     be plain Python, a `@constexpr_function` or a `@jit` function; it sets every field. Raises CompilationError:
-    language-aggregate-fields here, language-field-missing, language-field-type and language-field-arguments when an instance
-    is created.
+    language-aggregate-fields here, language-field-missing, language-field-type, language-field-annotation and
+    language-field-arguments when an instance is created.
     """
     fields = {name: kind for base in reversed(cls.__mro__) for name, kind in _annotations(base).items()}
     if not fields:
@@ -100,9 +101,12 @@ def is_aggregate(value: object) -> bool:
 
 def fields_of(cls: type) -> dict[str, Any]:
     """The fields of an aggregate class, with their annotations resolved as far as possible."""
-    known = getattr(cls, AGGREGATE)
-    scope = next((_scopes[base] for base in cls.__mro__ if base in _scopes), dict[str, Any]())
-    return {name: meaning(kind, scope) for name, kind in known.items()}
+    scope = _scope(cls)
+    return {name: meaning(kind, scope) for name, kind in getattr(cls, AGGREGATE).items()}
+
+
+def _scope(cls: type) -> dict[str, Any]:
+    return next((_scopes[base] for base in cls.__mro__ if base in _scopes), dict[str, Any]())
 
 
 def declared_constexpr(structure: Structure) -> Iterator[bool]:
@@ -128,6 +132,9 @@ def seal(instance: Any) -> Any:
 
 
 def _checked(cls: type, name: str, kind: Any, value: Any) -> Any:
+    lacking = missing(kind, _scope(cls)) if isinstance(kind, str) else None
+    if lacking is not None:
+        raise _no_type(f"{cls.__name__}.{name}", kind, *lacking)
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if any(_fits(each, value) for each in kinds):
         return value
@@ -135,6 +142,12 @@ def _checked(cls: type, name: str, kind: Any, value: Any) -> Any:
         return to_tensor(value)
     wanted = " or ".join(getattr(each, "__name__", str(each)) for each in kinds)
     raise fail(errors.FIELD_TYPE, cls=cls.__name__, field=name, want=wanted, got=describe(value))
+
+
+def _no_type(field: str, kind: str, module: ModuleType, name: str) -> Exception:
+    close = get_close_matches(name, [each for each in dir(module) if not each.startswith("_")], n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return fail(errors.FIELD_ANNOTATION, field=field, kind=kind, module=module.__name__, name=name, hint=hint)
 
 
 def _fits(kind: Any, value: Any) -> bool:

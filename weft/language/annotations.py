@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, Optional, Union
 
 from weft.language.marks import annotates_constexpr, constexpr
@@ -29,6 +30,23 @@ def meaning(annotation: Any, scope: Mapping[str, Any]) -> Any:
     tree = _parsed(annotation)
     found = _UNKNOWN if tree is None else _meaning(tree, scope)
     return annotation if found is _UNKNOWN else found
+
+
+def missing(annotation: str, scope: Mapping[str, Any]) -> tuple[ModuleType, str] | None:
+    """The module in `scope` and the name that it lacks, if an annotation is such a dotted name.
+
+    >>> missing("ast.AST", {"ast": ast}), missing("nobody.knows", {})
+    (None, None)
+    >>> missing("ast.Ast", {"ast": ast})[1]
+    'Ast'
+    """
+    tree = _parsed(annotation)
+    if isinstance(tree, ast.Subscript):
+        tree = tree.value
+    if not isinstance(tree, ast.Attribute):
+        return None
+    owner = _meaning(tree.value, scope)
+    return (owner, tree.attr) if isinstance(owner, ModuleType) and not hasattr(owner, tree.attr) else None
 
 
 @lru_cache(maxsize=1024)

@@ -14,6 +14,7 @@ from weft.language.broadcast import common_form, fit
 from weft.language.casts import check_dtype
 from weft.language.creation import check_int
 from weft.language.dtypes import distributed_type
+from weft.language.kinds import tuple_type
 from weft.language.layouts import check_tile
 from weft.language.logic import bit_and, bit_or, shift_left, shift_right
 from weft.language.marks import builtin
@@ -67,10 +68,11 @@ def inline_asm(
     """Inline PTX, executed once by each thread, on all registers that it holds of its operands.
 
     `args` are tiles, of any shapes and layouts, scalars, and up to three buffers, single tiles in shared memory.
-    `result_types` is the type of the result, as `x.type` or `gl.distributed_type(dtype, shape, layout)`, or a tuple of types,
-    which may be empty. `$0, $1, ...` are the registers of the results in order, then those of the operands; an element that a
-    layout repeats in a thread has one register, and elements narrower than 32 bits are packed into 32-bit registers. The
-    register of a buffer is its address in shared memory. `constraints` has one entry for each register. Unless `is_pure` is
+    `result_types` is the type of the result, as `x.type` or `gl.distributed_type(dtype, shape, layout)`, or a tuple of types
+    or the type of a tuple, which may be empty. `$0, $1, ...` are the registers of the results in order, then those of the
+    operands; an element that a layout repeats in a thread has one register, and elements narrower than 32 bits are packed
+    into 32-bit registers. The register of a buffer is its address in shared memory. `constraints` has one entry for each
+    register. Unless `is_pure` is
     set, the assembly is never eliminated, merged or moved.
 
     Any thread may read and write any element of a buffer, in the order of memory: the compiler puts barriers before and behind
@@ -82,7 +84,7 @@ def inline_asm(
 
     Raises tile-asm-constraints, tile-asm-result, tile-asm-buffers.
     """
-    many = isinstance(result_types, (tuple, list))
+    many = isinstance(result_types, (tuple, list, tuple_type))
     types = tuple(cast("Sequence[Any]", result_types)) if many else (result_types,)
     text = constraints if isinstance(constraints, str) else ",".join(constraints)
     buffers = {i: x for i, x in enumerate(args) if isinstance(x, shared_memory_descriptor)}

@@ -31,7 +31,7 @@ def _least(_: None, dtype: DType) -> int | float:
 
 
 class Limit(Complete[int | float]):
-    """`min_finite[dtype]()`, or `min_finite(dtype)`: a limit of an element type. Raises language-dtype."""
+    """`min_finite[dtype]()`, or `min_finite(dtype)`, and `max_finite` alike: a limit of a type. Raises language-dtype."""
 
 
 min_finite = Limit(None, _least)

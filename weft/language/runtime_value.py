@@ -7,14 +7,14 @@ in the class registered for its type.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from weft.errors import fail
 from weft.errors import memory as errors
 from weft.ir.core import Value
 from weft.ir.types import RegsType, ScalarType, TileType
-from weft.views.brackets import Brackets, Complete
+from weft.views.brackets import is_unfinished
 
 K = TypeVar("K", bound="type[RuntimeValue]")
 AGGREGATE = "__weft_aggregate__"
@@ -90,8 +90,10 @@ def describe(x: object) -> str:
     if hasattr(type(x), AGGREGATE):
         history = getattr(x, "history", "")
         return f"the view {history}" if history else f"an aggregate ({type(x).__name__})"
-    if isinstance(x, (Brackets, Complete, MethodType)):
+    if is_unfinished(x) or isinstance(x, MethodType):
         return "a method that lacks its last parentheses"
+    if isinstance(x, FunctionType):
+        return f"the function {x.__name__}"
     if isinstance(x, (tuple, list)) and any(isinstance(item, RuntimeValue) for item in cast("Sequence[object]", x)):
         return f"a {type(cast('object', x)).__name__} of {len(cast('Sequence[object]', x))} values"
     return f"the constant {x!r}"

@@ -45,7 +45,7 @@ from weft.layout import (
 )
 from weft.layout import bank_conflicts as count_conflicts
 from weft.layout.base import is_tile_part
-from weft.layout.cluster import block_shape
+from weft.layout.cluster import block_shape, check_held
 from weft.layout.shared.views import contiguous, permuted, reinterpreted, reshaped
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.ops import cluster
@@ -366,12 +366,13 @@ def allocate_shared_memory(
     reused after the last access through a handle to it. An `MBarrierLayout` is for mbarriers, which are int64; elements of
     another type lie in the same places and are data.
 
-    Raises LayoutError: shared-not-a-layout, shared-rank, shared-stages, shared-element-bits, shared-barrier-element, and the
-    layout's errors for shapes that it does not support.
+    Raises LayoutError: shared-not-a-layout, shared-rank, shared-stages, shared-element-bits, shared-barrier-element,
+    layout-cga-gaps, and the layout's errors for shapes that it does not support.
     """
     if isinstance(layout, MBarrierLayout) and element_ty != int64:
         layout = SwizzledSharedLayout(1, 1, 1, [0], cga_layout=layout.cga_layout)
     sizes = _check_memory(element_ty, shape, layout)
+    check_held(layout.cga, layout.rank)
     context = current()
     context.allocations += 1
     made = context.builder.emit(ops.alloc, element=element_ty, shape=sizes, layout=layout, tag=context.allocations)

@@ -85,6 +85,25 @@ def cga_bases(rank: int, cga_layout: Sequence[Sequence[int]]) -> Cga:
     return bases
 
 
+def check_held(cga: Cga | None, rank: int) -> None:
+    """Each part of a tile in registers lies in some block. Raises layout-cga-gaps."""
+    bases = cga or ()
+    parts, held = prod(split_of(bases, rank)), 1 << _rank(bases)
+    if held < parts:
+        raise fail(errors.CGA_GAPS, bases=[list(basis) for basis in bases], parts=parts, held=held)
+
+
+def _rank(bases: Cga) -> int:
+    """The number of independent vectors."""
+    words: set[int] = {sum(value << 32 * d for d, value in enumerate(basis)) for basis in bases} - {0}
+    rank = 0
+    while words:
+        pivot = max(words)
+        words = {min(word, word ^ pivot) for word in words} - {0}
+        rank += 1
+    return rank
+
+
 def _from_counts(rank: int, given: dict[str, tuple[int, ...]]) -> Cga:
     for field in ("ctas_per_cga", "cta_split_num", "cta_order"):
         if field not in given:

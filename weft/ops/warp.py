@@ -1,10 +1,10 @@
-"""Warp shuffles: each lane reads a register of another lane of its warp."""
+"""Warp shuffles, in which each lane reads a register of another lane of its warp, and votes."""
 
 from __future__ import annotations
 
 from weft.ir.core import Value
 from weft.ir.define import op
-from weft.ir.types import Type
+from weft.ir.types import ScalarType, Type, int1, uint32
 from weft.ops.check import integer, require, scalar
 
 
@@ -21,3 +21,10 @@ def shuffle_idx(x: Value, lane: Value) -> Type:
     scalar(lane)
     integer(lane)
     return x.type
+
+
+@op("warp.vote", needs="warp", scope="thread")
+def vote(x: Value) -> Type:
+    """In each lane the warp's flags, that of lane `i` in bit `i` (PTX `vote.sync.ballot.b32`)."""
+    require(x.type == ScalarType(int1), "a vote is an int1")
+    return ScalarType(uint32)

@@ -7,8 +7,12 @@ the run-time arguments.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Generic, TypeVar, cast
 
+UNFINISHED = "a method that lacks its last parentheses, as t.tile[4, 4] lacks (i, j),"
+"""What messages call the value of a call that is not finished."""
+FINISH = "write them first, as in t.tile[4, 4](i, j)[row, column] and t.vectorize[1, 4]()"
 F = TypeVar("F", bound="Callable[..., Any]")
 R = TypeVar("R")
 
@@ -107,6 +111,12 @@ class Axes:
             return self._get(self._owner, axis)
 
         return read
+
+
+def is_unfinished(x: object) -> bool:
+    """Whether a call of a method with brackets lacks its last parentheses: `t.tile`, `t.tile[4, 4]`, `row_major[4, 8]`."""
+    made = isinstance(x, FunctionType) and x.__module__.startswith("weft.views.") and "<locals>" in x.__qualname__
+    return made or isinstance(x, (Brackets, Complete))
 
 
 def _arguments(key: Any) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from weft.errors import views as errors
 from weft.layout.nested.composed import OFFSET_BITS
 from weft.layout.nested.int_tuple import UNKNOWN, show, times
 from weft.layout.nested.layouts import Layout
+from weft.views.brackets import UNFINISHED, is_unfinished
 from weft.views.data import ViewData
 from weft.views.history import root
 from weft.views.modes import SCALAR
@@ -66,7 +67,10 @@ def over_memory(memory: Memory, offset: Index, layout: Any, name: str | None) ->
 def check_layout(layout: Any) -> None:
     """Raises ViewError (view-layout) unless the argument is a nested layout."""
     if not isinstance(layout, Layout):
-        raise fail(errors.LAYOUT, got=repr(layout))
+        instead = "write weft.Layout.row_major(rows, columns), weft.Layout.col_major(...) or weft.Layout(shape, stride)"
+        if is_unfinished(layout):
+            raise fail(errors.LAYOUT, got=UNFINISHED, instead="write them: row_major[4, 4](), or row_major(4, 4)")
+        raise fail(errors.LAYOUT, got=repr(layout), instead=instead)
 
 
 def _require_static(layout: Layout) -> None:

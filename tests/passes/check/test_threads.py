@@ -51,7 +51,7 @@ def test_what_warps_do_together_needs_whole_ones():
     k = Threads(*pointers("p"), block=(40,))
     k.store(k.params[0], 0, k.at(3).emit(warp.shuffle_xor, k.load(k.params[0], 0), mask=1))
     says = refused(k, "thread-block-warps")
-    assert "warp.shuffle_xor needs whole warps, but the block has 40 threads" in says and "block=(64,)" in says
+    assert "a shuffle needs whole warps, but the block has 40 threads" in says and "block=(64,)" in says
 
 
 def test_three_warps_exchange_values():

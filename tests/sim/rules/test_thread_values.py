@@ -9,7 +9,7 @@ from tests.sim.build import GRID, LINE, Kernel, pointer
 from tests.sim.build import run as run_tiles
 from tests.sim.by_threads import Threads, run
 from weft.errors import hazard
-from weft.ir.types import ScalarType, float32, int1, int32
+from weft.ir.types import ScalarType, float32, int1, int32, uint32
 from weft.layout import BlockedLayout
 from weft.ops import arith, control, hints, program, regs, thread, warp
 
@@ -291,6 +291,14 @@ def test_shuffles_take_values_from_lanes_that_take_part():
     run(k.done(), x, out)
     t = np.arange(64)
     np.testing.assert_array_equal(out, np.stack([x[t ^ 5], x[t // 32 * 32 + 3]], axis=1))
+
+
+def test_votes_are_of_a_warp():
+    flags, out = RNG.integers(0, 2, 64).astype(bool), np.zeros(64, np.uint32)
+    k = Threads(("flags", pointer(int1)), ("out", pointer(uint32)), block=(16, 4))
+    k.put(k.params[1], k.tid, k.emit(warp.vote, k.get(k.params[0], k.tid)))
+    run(k.done(), flags, out)
+    assert out.tolist() == [sum(int(f) << i for i, f in enumerate(flags[t - t % 32 :][:32])) for t in range(64)]
 
 
 def test_lanes_that_do_not_exist():

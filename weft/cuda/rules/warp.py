@@ -1,4 +1,4 @@
-"""Warp shuffles."""
+"""Warp shuffles and votes."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def _shuffle_xor(e: Emitter, op: Op, x: str) -> str:
 @spells(warp.shuffle_idx)
 def _shuffle_idx(e: Emitter, op: Op, x: str, lane: str) -> str:
     return e.call("shuffle_idx", x, f"(int){parenthesised(lane)}")
+
+
+@spells(warp.vote)
+def _vote(e: Emitter, op: Op, x: str) -> str:
+    return e.call("vote", x)

@@ -329,6 +329,7 @@ def _shuffle(kind: str, ptx: str, operand: str) -> Piece:
 _SHUFFLES = {
     "shuffle_xor": _shuffle("xor", "xor_", "mask"),
     "shuffle_idx": _shuffle("idx", "", "lane"),
+    "vote": Piece("DEV u32 vote(bool x) { return __ballot_sync(0xffffffffu, x); }"),
 }
 
 # Packing of elements narrower than 32 bits into 32-bit words.

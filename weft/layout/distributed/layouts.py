@@ -35,7 +35,7 @@ from weft.layout.base import (
     vectors,
     whole_shape,
 )
-from weft.layout.cluster import Cga, block_bases, block_shape, cga_fields
+from weft.layout.cluster import Cga, block_bases, block_shape, cga_fields, check_held
 from weft.layout.linear.f2 import Span, is_power_of_two, log2
 from weft.layout.linear.maps import LinearLayout
 
@@ -148,7 +148,9 @@ class BlockedLayout(DistributedLayout):
         threads = levels["threads_per_warp"]
         if prod(threads) != WARP_SIZE:
             raise fail(errors.WARP_SIZE, threads=list(threads), product=prod(threads), size=WARP_SIZE)
-        self._freeze(**levels, order=order, **cga_fields(self, len(order)))
+        clustered = cga_fields(self, len(order))
+        check_held(clustered["cga_layout"], len(order))
+        self._freeze(**levels, order=order, **clustered)
 
     @property
     def rank(self) -> int:

@@ -13,7 +13,7 @@ from numbers import Integral
 from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.base import Step, check_powers_of_two, check_ranks, check_tile_shape, ints, vectors
-from weft.layout.cluster import Cga, block_shape, cga_fields
+from weft.layout.cluster import Cga, block_shape, cga_fields, check_held
 from weft.layout.distributed import fragments
 from weft.layout.distributed.layouts import BlockedLayout, DistributedLayout, assemble, check_parent
 from weft.layout.linear.f2 import is_power_of_two
@@ -49,7 +49,9 @@ class NVMMADistributedLayout(DistributedLayout):
             raise fail(
                 errors.INSTR_ACROSS, instr_shape=list(instr), warps=list(warps), n=instr[1], least=instr[1] & -instr[1]
             )
-        self._freeze(version=version, warps_per_cta=warps, instr_shape=instr, **cga_fields(self, len(warps)))
+        clustered = cga_fields(self, len(warps))
+        check_held(clustered["cga_layout"], len(warps))
+        self._freeze(version=version, warps_per_cta=warps, instr_shape=instr, **clustered)
 
     @property
     def rank(self) -> int:

@@ -1,6 +1,6 @@
 """Check that a block size given in threads has the whole warps that the kernel's operations need.
 
-    block=(48, 1, 1), warp.shuffle_xor    -->    error thread-block-warps: it needs whole warps
+    block=(48, 1, 1), warp.shuffle_xor    -->    error thread-block-warps: a shuffle needs whole warps
 
 A thread-level kernel runs in blocks of any size. Tiles are distributed over a power of two of whole warps. Shuffles, and
 operations of an elected thread (`elect.sync`), need whole warps. And a thread-local array has no address, so control flow must
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from math import prod
 
+from weft.analysis.scopes import SPELLED
 from weft.errors import cluster as cluster_errors
 from weft.errors import compiler as errors
 from weft.errors import fail
@@ -47,8 +48,9 @@ def _check(op: Op, block: tuple[int, ...]) -> None:
         needs, warps = "whole warps", -(-threads // WARP_SIZE)
     if needs:
         instead = (min(warps * WARP_SIZE, MOST_THREADS),)
+        what = SPELLED.get(op.kind, op.name)
         raise fail(
-            errors.THREAD_BLOCK, loc=op.loc, what=op.name, needs=needs, threads=threads, block=block, instead=instead
+            errors.THREAD_BLOCK, loc=op.loc, what=what, needs=needs, threads=threads, block=block, instead=instead
         )
 
 

@@ -94,7 +94,12 @@ def _assert(task: Task, op: Op, condition: Data, mask: Data | None) -> None:
     broken = np.asarray(~condition.array if where is None else ~condition.array & where)
     if np.any(broken):
         place = f" at {task.where(broken.shape, int(np.argmax(broken)))}" if broken.ndim else ""
-        raise task.fail(hazard.ASSERTION, op, where=place, message=op.attrs["message"])
+        instead = _WIDER if op.attrs["always"] else "see the condition at this line"
+        raise task.fail(hazard.ASSERTION, op, where=place, message=op.attrs["message"], instead=instead)
+
+
+_WIDER = "compute it in a wider type, such as int64; where it is meant to wrap, launch without sanitize_overflow"
+"""The fix of a check that is made for `sanitize_overflow`, in all builds."""
 
 
 @rule(debug.breakpoint_)

@@ -1,4 +1,4 @@
-"""Warp shuffles, as indexing by thread."""
+"""Warp shuffles, as indexing by thread, and votes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ def _shuffle_idx(task: Task, op: Op, x: Data, lane: Data) -> Data:
     threads: Array = arange(task.threads)
     named = per_thread(task, lane).array[:, 0].astype(np.int64) % WARP_SIZE
     return _taken(task, op, x, threads - threads % WARP_SIZE + named)
+
+
+@rule(warp.vote)
+def _vote(task: Task, op: Op, x: Data) -> Data:
+    task.demand(op, x, "a vote")
+    flags = per_thread(task, x).array.reshape(-1, WARP_SIZE)
+    words: Array = np.packbits(flags, axis=1, bitorder="little").view("<u4")
+    return Data(np.repeat(words.astype(np.uint32), WARP_SIZE, axis=0))
 
 
 def _taken(task: Task, op: Op, x: Data, source: Array) -> Data:

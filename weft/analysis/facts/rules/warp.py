@@ -1,4 +1,4 @@
-"""Facts of `weft.ops.warp`: a shuffle gives a value that some lane has."""
+"""Facts of `weft.ops.warp`: a shuffle gives a value that some lane has, a vote any word."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from weft.ir.core import OpDef
 from weft.ops import warp
 
 RULES: dict[OpDef, Rule] = dict.fromkeys((warp.shuffle_xor, warp.shuffle_idx), Rule(first))
-NOTHING: dict[OpDef, str] = {}
+NOTHING: dict[OpDef, str] = {warp.vote: "one bit for each lane"}

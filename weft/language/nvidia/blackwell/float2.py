@@ -13,6 +13,7 @@ from weft.language.aggregate import aggregate
 from weft.language.creation import full_like as filled
 from weft.language.marks import builtin
 from weft.language.nvidia.blackwell.packed import add2, fma2, mul2, sub2
+from weft.language.reduction import sum as total
 from weft.language.shape import check_axis, join, permute, reshape, split
 from weft.language.tensor import tensor
 
@@ -21,7 +22,9 @@ __all__ = ["Float2Tensor", "fma", "full_like", "pack", "pack2", "unpack", "unpac
 
 @aggregate
 class Float2Tensor:
-    """Pairs of float32, with the operators `+`, `-` and `*` on other pairs. Created by `pack` and `pack2`."""
+    """Pairs of float32, with the operators `+`, `-` and `*` on other pairs. Created by `pack` and `pack2`.
+
+    Its `value` is a float32 tile whose last axis has the two numbers of a pair."""
 
     value: tensor
 
@@ -36,6 +39,11 @@ class Float2Tensor:
     @builtin
     def __mul__(self, rhs: Any) -> Any:
         return Float2Tensor(mul2(self.value, rhs.value, float32)) if isinstance(rhs, Float2Tensor) else NotImplemented
+
+    @builtin
+    def sum(self, axis: int) -> Any:
+        """The sums along an axis of the pairs, which are pairs themselves."""
+        return Float2Tensor(total(self.value, check_axis(axis, self.value.rank - 1)))
 
 
 @builtin
