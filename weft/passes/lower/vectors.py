@@ -161,6 +161,7 @@ def _equal(lo: Lowering, mask: Form, groups: Groups, vec: int) -> bool:
         return _equal(lo, mask.lhs, groups, vec) and _equal(lo, mask.rhs, groups, vec)
     if not isinstance(mask, Compare):
         return isinstance(mask, Splat)
+    mask = mask.shared
     if _constant(mask.lhs, groups) and _constant(mask.rhs, groups):
         return True
     if mask.predicate not in ("lt", "ge", "gt", "le"):
@@ -204,6 +205,7 @@ def _by_ends(mask: Form, groups: Groups, cuts: Cuts) -> bool:
         return _by_ends(mask.lhs, groups, cuts) and _by_ends(mask.rhs, groups, cuts)
     if not isinstance(mask, Compare):
         return isinstance(mask, Splat)
+    mask = _compared(mask, groups)
     lhs, rhs = _constant(mask.lhs, groups), _constant(mask.rhs, groups)
     if lhs and rhs:
         return True
@@ -214,6 +216,15 @@ def _by_ends(mask: Form, groups: Groups, cuts: Cuts) -> bool:
     if not dtype_of(counting.base).is_int_signed():
         return False
     return cuts == "anywhere" or _ends(mask, groups)
+
+
+def _compared(mask: Compare, groups: Groups) -> Compare:
+    """The comparison for groups of registers: the shared one if the registers of each group are known to be alike. Otherwise
+    each register's own: a shared one changes in steps of its run, and the exact limit lies within one."""
+    shared = mask.shared
+    if _constant(shared.lhs, groups) and _constant(shared.rhs, groups):
+        return shared
+    return mask.exactly(tuple(range(mask.count)))
 
 
 def _ends(mask: Compare, groups: Groups) -> bool:
@@ -264,9 +275,10 @@ def bound(lo: Lowering, mask: Form, groups: Groups, *, end: bool) -> Value | Non
         if lhs is None or rhs is None:
             return rhs if lhs is None else lhs
         return lo.emit(arith.minimum if end else arith.maximum, lhs, rhs)
-    if not isinstance(mask, Compare) or (_constant(mask.lhs, groups) and _constant(mask.rhs, groups)):
+    if not isinstance(mask, Compare):
         return None
-    if _ends(mask, groups) != end:
+    mask = _compared(mask, groups)
+    if (_constant(mask.lhs, groups) and _constant(mask.rhs, groups)) or _ends(mask, groups) != end:
         return None
     first = mask.gathered(tuple([group[0] for group in groups]))
     turned = _constant(mask.lhs, groups)
@@ -290,6 +302,7 @@ def at_ends(mask: Form, groups: Groups, *, whole: bool) -> Form:
     if isinstance(mask, Splat):
         return Splat(mask.value, len(groups))
     assert isinstance(mask, Compare)
+    mask = _compared(mask, groups)
     place = _DECIDES.get(mask.predicate, 0)
     if _constant(mask.lhs, groups) == whole:
         # The right side counts up, or some is asked for: the other end decides. Either will do if none counts.

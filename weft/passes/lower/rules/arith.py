@@ -227,7 +227,7 @@ def cmp(lo: Lowering, op: Op) -> None:
     # One comparison serves a run of elements for which it is known to be the same, as of columns with a multiple of 8.
     linear, runs = linear_of(op.result), lo.facts()[op.result].constant
     alike = leaders_of_runs(linear, tuple(map(power_of_two_part, runs)))
-    lo.define(op, Compare(op.attrs["predicate"], a, b).gathered(alike))
+    lo.define(op, Compare(op.attrs["predicate"], a, b, alike))
 
 
 def and_(lo: Lowering, op: Op) -> None:
