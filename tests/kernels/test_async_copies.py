@@ -114,6 +114,31 @@ def test_an_array_from_anywhere(run, rng, first, count):
     same(out[count:], poison(512, np.float16)[count:])
 
 
+@weft.jit
+def doubled_in_place(x, first, count, zeros: gl.constexpr, layout: gl.constexpr):
+    """Each thread copies elements, waits for its own copies, and overwrites them."""
+    memory = gl.allocate_shared_memory(x.dtype.element_ty, [1024], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    at = gl.arange(0, 1024, layout)
+    inside = at < first + count
+    if not zeros:
+        inside = inside & (at >= first)
+    async_copy.async_copy_global_to_shared(memory, x + at, inside, zeros=zeros)
+    async_copy.commit_group()
+    async_copy.wait_group(0)
+    gl.store(x + at, memory.load(layout) * 2, mask=inside)
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+def test_threads_wait_for_their_own_parts(run, rng, zeros):
+    x = rng.standard_normal(1024).astype(np.float16)
+    before = np.array(x)
+    run(doubled_in_place, 1, x, 3, 998, zeros, EIGHT)
+    first = 0 if zeros else 3
+    same(x[first:1001], before[first:1001] * 2)
+    same(x[1001:], before[1001:])
+    same(x[:first], before[:first])
+
+
 def test_what_is_masked_off_is_undefined_without_zeros(rng):
     x, out = values(rng, np.float16, 1024), poison(512, np.float16)
     with pytest.raises(UserError, match="the copy that writes it is masked off, with `zeros=False`"):

@@ -136,15 +136,17 @@ class Rows:
         if self.plan.align:
             return self.aligned(base + (row.to(gl.int64) * stride - self.skew)) + self.place_in
         stride = gl.multiple_of(stride, self.plan.vec)
-        start = base + row.to(gl.int64) * stride
+        start = self.aligned(base) + row.to(gl.int64) * stride
         if self.plan.blocks == 1 and self.plan.lines > 1:
             return start + (self.line.to(gl.int64) * stride + self.column)
         return start + self.column
 
     @jit
     def aligned(self, address):
-        """An address that is known to be a multiple of an access."""
-        return gl.multiple_of(address, self.plan.vec * address.dtype.element_ty.primitive_bitwidth // 8)
+        """An address at which accesses are aligned, as the plan says that rows and vectors are (`width_of`)."""
+        if self.plan.vec == 1:
+            return address
+        return gl.multiple_of(address, min(self.plan.vec * address.dtype.element_ty.primitive_bitwidth // 8, 16))
 
     @jit
     def inside(self, row):
@@ -185,8 +187,8 @@ class Rows:
     def load_shared(self, base):
         """A vector of the length of a row, such as a weight; 0 beyond its end."""
         if self.plan.whole:
-            return gl.load(base + self.column)
-        return gl.load(base + self.column, mask=self.inside_columns(), other=0.0)
+            return gl.load(self.aligned(base) + self.column)
+        return gl.load(self.aligned(base) + self.column, mask=self.inside_columns(), other=0.0)
 
     @jit
     def vector(self, base):
@@ -195,10 +197,11 @@ class Rows:
         if not self.plan.ahead:
             return self.load_shared(base)
         buffer = gl.allocate_shared_memory(base.dtype.element_ty, [self.plan.lines, self.plan.part], self.plan.held)
+        addresses = self.aligned(base) + self.spread()
         if self.plan.whole:
-            async_copy.async_copy_global_to_shared(buffer, base + self.spread())
+            async_copy.async_copy_global_to_shared(buffer, addresses)
         else:
-            async_copy.async_copy_global_to_shared(buffer, base + self.spread(), mask=self.spread() < self.cols)
+            async_copy.async_copy_global_to_shared(buffer, addresses, mask=self.spread() < self.cols)
         return buffer
 
     @jit
