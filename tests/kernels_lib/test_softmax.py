@@ -152,7 +152,7 @@ def test_gradients_of_rows_that_are_aligned_for_some_vectors(device, rng, before
 
 def test_elements_that_are_not_aligned_are_a_hazard():
     raw = np.zeros(4 * 40 + 1, np.uint8)
-    with pytest.raises(UserError, match="misaligned|aligned") as caught:
+    with pytest.raises(UserError, match="past a multiple of 4") as caught:
         softmax(raw[1:].view(np.float32).reshape(2, 20), np.empty((2, 20), np.float32))
     assert caught.value.code == "hazard-misaligned"
 
