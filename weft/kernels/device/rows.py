@@ -238,14 +238,6 @@ class Rows:
         return gl.load(base + row + at, mask=row + at < self.count, other=0)
 
     @jit
-    def later_numbers(self, base, row, steps: gl.constexpr):
-        """A number of each row from a vector, for the rows that the program has `steps` steps after `row`; 0 if it has none."""
-        row += steps * self.step()
-        at = gl.arange(0, self.plan.lines, gl.SliceLayout(1, self.plan.layout))
-        at = row + (at * 0 if self.plan.blocks > 1 else at)
-        return gl.load(base + at, mask=at < self.count, other=0)
-
-    @jit
     def number(self, value, row, EACH: gl.constexpr):
         """A float32 number of each row: from a vector if EACH, else the same for all."""
         if EACH:

@@ -13,10 +13,10 @@ from weft.ir.types import DType, RegsType, ScalarType, TileType, Type, float32, 
 from weft.ops import arith, regs
 from weft.ops.check import linear_of
 from weft.ops.regs import Table
+from weft.passes.lower.cuts import Groups, bounds, cut_runs, whole_and_some
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, bounded, sum_strides
 from weft.passes.lower.placement import leaders_of_runs, splits, union
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Groups, bounds, cut_runs, whole_and_some
 
 
 def elementwise(lo: Lowering, op: Op) -> None:

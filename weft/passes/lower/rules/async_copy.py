@@ -8,13 +8,14 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ops import arith, async_copy
 from weft.ops.check import pointer_of
 from weft.ops.regs import Table
+from weft.passes.lower.cuts import Cuts, at_ends, bounds
 from weft.passes.lower.forms import Form
 from weft.passes.lower.handles import view
 from weft.passes.lower.operands import require
 from weft.passes.lower.rules.memory import operand_form, predicate
 from weft.passes.lower.rules.shared import places, plan
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Cuts, Tiles, Vectors, address_operands, at_ends, bounds, vectorize
+from weft.passes.lower.vectors import Tiles, Vectors, address_operands, vectorize
 
 # cp.async copies 4, 8 or 16 bytes (PTX ISA, cp.async).
 LEAST_BYTES = 4
