@@ -42,8 +42,8 @@ class Gather:
 
 @jit
 def copy_strips(strip_desc, target, strips, first_row, source, across, bufs, bars, count):
-    """Copy so many strips of a matrix, which lie side by side and then below each other, to the same place on another rank;
-    returns the number of strips copied so far. The load of a strip is on its way while the one before is stored."""
+    """Copy `strips` strips of a matrix, in row-major order, to the same place on another rank; returns the number of strips
+    copied so far. The load of each strip overlaps the store of the strip before."""
     BUFFERS: gl.constexpr = bufs.shape[0]
     ROWS: gl.constexpr = strip_desc.block_type.shape[0]
     COLUMNS: gl.constexpr = strip_desc.block_type.shape[1]

@@ -48,8 +48,8 @@ class Division:
 
     @jit
     def first(self, hop):
-        """The first tile of this program in the share of the rank so many hops ahead: the shares are one list of tiles, of
-        which a program has every PROGRAMS-th."""
+        """The first tile of this program in the share of the rank that is `hop` ranks ahead: the shares are one list of tiles,
+        of which each program has every PROGRAMS-th."""
         return first_of(hop - 1, self.share, self.program, self.programs)
 
     @jit
@@ -123,7 +123,7 @@ def send_tiles(work: gl.symmetric, half, blocks, steps, division):
 
 @jit
 def fetch(work: gl.symmetric, work_desc, half, hop, first, tile, share):
-    """Wait for a tile from the rank so many hops behind, and load it."""
+    """Wait for a tile from the rank that is `hop` ranks behind, and load it."""
     source = (work.rank + work.world_size - hop) % work.world_size
     gl.wait_signal(work, source, half.flag(first))
     fence_async_global()

@@ -60,7 +60,7 @@ class Blocks:
 
     @jit
     def multiply(self, half: gl.constexpr, sums, steps, step):
-        """Add the products of so many blocks to a consumer's half of a tile; returns the sums and the next step."""
+        """The mainloop of `steps` blocks along K of a consumer's half of a tile; returns the accumulator and the next step."""
         rows: gl.constexpr = sums.shape[0]
         for k in range(steps):
             slot = step % self.stages

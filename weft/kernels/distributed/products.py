@@ -108,8 +108,8 @@ class ReduceMatmulConfig:
 
 
 def work_elements(rows: int, columns: int, ranks: int, config: ReduceMatmulConfig | None = None) -> int:
-    """The elements of `work` for `matmul_reduce_scatter` and `matmul_all_reduce` with a product of so many rows, of all ranks
-    together, and columns."""
+    """The elements of `work` for `matmul_reduce_scatter` and `matmul_all_reduce` with a product of `rows` (of all ranks
+    together) by `columns`."""
     plan = config or ReduceMatmulConfig()
     return ranks * _tiles(-(-rows // ranks), columns, plan) * plan.block_m * plan.block_n
 
