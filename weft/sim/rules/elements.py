@@ -12,7 +12,7 @@ from weft.ir.types import ScalarType, TileType
 from weft.layout import LinearLayout
 from weft.ops import elements, program
 from weft.sim.machine.code import captured
-from weft.sim.machine.data import Data, moved, stacked
+from weft.sim.machine.data import Array, Data, arange, moved, stacked
 from weft.sim.machine.hardware import linear_of, to_threads, to_tile
 from weft.sim.machine.tasks import Task, execute
 from weft.sim.machine.wait import Run
@@ -58,7 +58,7 @@ def packed(task: Task, op: Op, values: Sequence[Data], pack: int, run: Callable[
     count = np.shape(by_thread[0].array)[-1]
     if count % pack:
         # The last pack is filled with copies of the last register.
-        table = np.minimum(np.arange(-(-count // pack) * pack), count - 1)
+        table: Array = np.minimum(arange(-(-count // pack) * pack), count - 1)
         by_thread = [moved(data, lambda array: array[..., table]) for data in by_thread]
     parts = [moved(data, lambda a, j=j: a[..., j::pack]) for data in by_thread for j in range(pack)]
     outputs = yield from run(parts)

@@ -272,8 +272,8 @@ def _load(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Dat
 def _unmarked(task: Task, coords: tuple[Data, ...]) -> tuple[Mark | None, tuple[Data, ...]]:
     """The mark of a load's elements, which are undefined if any of its coordinates is, and the coordinates without marks.
 
-    A load may start anywhere in or outside of its tensor, so it is harmless if nobody uses its elements: a pipeline may prefetch
-    the tile after its last one."""
+    A load may start anywhere in or outside of its tensor, so it is harmless if nobody uses its elements: a pipeline may
+    prefetch the tile after its last one."""
     cause = next((data.undefined for data in coords if task.has_undefined(data)), None)
     if cause is None:
         return None, coords
