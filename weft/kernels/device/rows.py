@@ -276,6 +276,8 @@ class Rows:
                 if mask is None:
                     async_copy.async_copy_global_to_shared(buffer, addresses)
                 else:
+                    # Copies of rows that begin anywhere also read the bytes before a row in its first aligned 16. These are in
+                    # the same page, so they cannot fault, and nothing uses them, whoever writes them meanwhile.
                     async_copy.async_copy_global_to_shared(buffer, addresses, mask=mask, zeros=not self.plan.align)
         async_copy.commit_group()
 
