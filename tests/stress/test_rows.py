@@ -29,7 +29,7 @@ from weft.kernels import (
 )
 from weft.kernels.rows import losses
 
-TRIED = 250
+TRIED = 100
 SIMULATED = Device("sim")
 
 

@@ -52,9 +52,8 @@ def by_ends(mask: Form, groups: Groups, cuts: Cuts) -> bool:
 def _compared(mask: Compare, groups: Groups) -> Compare:
     """The comparison for groups of registers: the shared one if the registers of each group are known to be alike. Otherwise
     each register's own: a shared one changes in steps of its run, and the exact limit lies within one."""
-    shared = mask.shared
-    if constant_in(shared.lhs, groups) and constant_in(shared.rhs, groups):
-        return shared
+    if _uncut(mask, groups):
+        return mask.shared
     return mask.exactly(tuple(range(mask.count)))
 
 
@@ -64,14 +63,24 @@ def _ends(mask: Compare, groups: Groups) -> bool:
 
 
 def cut_runs(mask: Form, count: int) -> Groups:
-    """The longest equal runs of `count` registers that a mask may cut, of at least four; empty if there are none."""
-    vec = power_of_two_part(count) if count else 0
-    while vec >= LEAST_RUN:
-        runs = tuple([tuple(range(start, start + vec)) for start in range(0, count, vec)])
-        if not isinstance(mask, Splat) and by_ends(mask, runs, "anywhere"):
-            return runs
-        vec //= 2
-    return ()
+    """The longest equal runs of `count` registers, of at least four, for which a mask is known to be the same, or else the
+    longest that it may cut; empty if there are none."""
+    lengths = [1 << bit for bit in range(power_of_two_part(count).bit_length() if count else 0)]
+    every = [tuple([tuple(range(i, i + n)) for i in range(0, count, n)]) for n in reversed(lengths) if n >= LEAST_RUN]
+    if isinstance(mask, Splat):
+        return ()
+    whole = [runs for runs in every if _uncut(mask, runs)]
+    return next(iter(whole or [runs for runs in every if by_ends(mask, runs, "anywhere")]), ())
+
+
+def _uncut(mask: Form, groups: Groups) -> bool:
+    """Whether the mask is known to be the same for all registers of each group."""
+    if isinstance(mask, Both):
+        return _uncut(mask.lhs, groups) and _uncut(mask.rhs, groups)
+    if not isinstance(mask, Compare):
+        return isinstance(mask, Splat)
+    shared = mask.shared
+    return constant_in(shared.lhs, groups) and constant_in(shared.rhs, groups)
 
 
 @cache

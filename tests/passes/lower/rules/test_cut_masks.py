@@ -244,8 +244,9 @@ def widths(limit, divisor, per_thread=8):
 
 @pytest.mark.parametrize("limit", [0, 4, 12, 2044, 2048, 4096, 5000])
 def test_a_limit_that_divides_less_than_a_vector(limit):
-    """One comparison would serve four registers, which is not the exact limit of eight."""
-    assert widths(limit, 4) == ([8], [8], [True])
+    """One comparison serves four registers of a selection, and is not the exact limit of vectors of eight."""
+    assert widths(limit, 4) == ([8], [8], [False])
+    assert widths(limit, 2) == ([8], [8], [True])
     assert widths(limit - limit % 8, 8) == ([8], [], [False])
 
 
