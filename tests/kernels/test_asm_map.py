@@ -74,6 +74,41 @@ def test_packed_elements(run, rng):
 
 
 @weft.jit
+def pair_sums(a, b):
+    return a + b, a - b
+
+
+@weft.jit
+def short_packs(out, x, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    value = gl.load(x + at)
+    r = gl.inline_asm_elementwise("prmt.b32 $0, $1, $1, 0x0123;", "=r,r", [value], gl.uint8, is_pure=True, pack=4)
+    gl.store(out + at, r)
+    r = gl.inline_asm_elementwise("prmt.b32 $0, $1, $1, 0x0123;", "=r,r", [value], gl.uint8, is_pure=False, pack=4)
+    gl.store(out + BLOCK + at, r)
+    gl.store(out + 2 * BLOCK + at, gl.map_elementwise(pair_sums, value, pack=2))
+    first = gl.load(x)
+    one = gl.inline_asm_elementwise("prmt.b32 $0, $1, $1, 0x0123;", "=r,r", [first], gl.uint8, is_pure=True, pack=4)
+    gl.store(out + 3 * BLOCK, one)
+
+
+@pytest.mark.parametrize("held", [1, 2])
+def test_packs_of_more_elements_than_a_thread_holds(run, rng, held):
+    """The rest of a pack is copies of the last element."""
+    count = 128 * held
+    x, out = random(rng, np.uint8, count), poison((4, count), np.uint8)
+    run(short_packs, 1, out, x, count, gl.BlockedLayout([held], [32], [4], [0]))
+    groups = np.array(x).reshape(-1, held)
+    turned = groups[:, np.minimum([3, 2], held - 1)][:, :held].ravel()
+    same(out[0], turned)
+    same(out[1], turned)
+    last = groups[:, held - 1]
+    same(out[2].reshape(-1, held)[:, 0], groups[:, 0] + last)
+    assert held == 1 or np.array_equal(out[2].reshape(-1, 2)[:, 1], groups[:, 0] - last)
+    assert out[3][0] == x[0]
+
+
+@weft.jit
 def widen(out, x, BLOCK: gl.constexpr, layout: gl.constexpr):
     at = gl.arange(0, BLOCK, layout)
     r = gl.inline_asm_elementwise("cvt.f64.f32 $0, $1;", "=d,f", [gl.load(x + at)], gl.float64, is_pure=True, pack=1)

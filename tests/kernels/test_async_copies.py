@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.kernels.harness import Described, poison, same, values
+from tests.kernels.harness import Described, Within, poison, same, values
 from tests.kernels.matrices import LAYOUTS, load_matrix, store_matrix
 from weft import language as gl
 from weft.errors import CompilationError, UserError
@@ -88,6 +88,55 @@ def test_a_row_from_anywhere(run, rng, first, count):
     expected = np.full(512, 0.5, np.float16)
     expected[first % 8 :][:count] = np.array(x)[first : first + count]
     same(out, expected)
+
+
+@weft.jit
+def array_from_anywhere(out, x, count, layout: gl.constexpr):
+    """All elements of an array that begins at any address, by copies that begin at an aligned one before it."""
+    memory = gl.allocate_shared_memory(out.dtype.element_ty, [512], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    skew = (x.to(gl.int64) // 2).to(gl.int32) & 7
+    column = gl.arange(0, 512, layout) - skew
+    inside = (column >= 0) & (column < count)
+    start = gl.multiple_of(x - skew, 16)
+    async_copy.async_copy_global_to_shared(memory, start + gl.arange(0, 512, layout), inside, zeros=False)
+    async_copy.commit_group()
+    async_copy.wait_group(0)
+    gl.store(out + column, memory.load(layout), mask=inside)
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 512), (3, 100), (7, 1), (9, 500), (13, 0)])
+def test_an_array_from_anywhere(run, rng, first, count):
+    """What a copy takes along from before the array is no access of it, at both stages."""
+    x, out = values(rng, np.float16, 1024), poison(512, np.float16)
+    part = Within(x, lambda array: array[first : first + max(count, 1)])
+    run(array_from_anywhere, 1, out, part, count, EIGHT)
+    same(out[:count], np.array(x)[first : first + count])
+    same(out[count:], poison(512, np.float16)[count:])
+
+
+@weft.jit
+def doubled_in_place(x, first, count, zeros: gl.constexpr, layout: gl.constexpr):
+    """Each thread copies elements, waits for its own copies, and overwrites them."""
+    memory = gl.allocate_shared_memory(x.dtype.element_ty, [1024], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    at = gl.arange(0, 1024, layout)
+    inside = at < first + count
+    if not zeros:
+        inside = inside & (at >= first)
+    async_copy.async_copy_global_to_shared(memory, x + at, inside, zeros=zeros)
+    async_copy.commit_group()
+    async_copy.wait_group(0)
+    gl.store(x + at, memory.load(layout) * 2, mask=inside)
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+def test_threads_wait_for_their_own_parts(run, rng, zeros):
+    x = rng.standard_normal(1024).astype(np.float16)
+    before = np.array(x)
+    run(doubled_in_place, 1, x, 3, 998, zeros, EIGHT)
+    first = 0 if zeros else 3
+    same(x[first:1001], before[first:1001] * 2)
+    same(x[1001:], before[1001:])
+    same(x[:first], before[:first])
 
 
 def test_what_is_masked_off_is_undefined_without_zeros(rng):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels_lib.rows import MATRIX, TYPES, Recorder, close
+from tests.conftest import Device
+from tests.kernels_lib.rows import MATRIX, TYPES, Recorder, close, launched_twice
 from tests.kernels_lib.test_losses import expected as cross_entropies
 from tests.kernels_lib.test_softmax import expected as softmaxes
 from weft.kernels import (
+    RowConfig,
     cross_entropy,
     cross_entropy_backward,
     log_softmax,
@@ -132,6 +134,22 @@ def test_lengths_near_a_power_of_two(device, rng, power, dtype):
         close(grad.values, want[2])
         softmax(x.array, grad.array)
         close(grad.values, softmaxes(values))
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(3, 598, 599, 2), (2, 1001, 1003, 5)])
+def test_both_stages(rng, shape, ahead, monkeypatch):
+    """What a copy takes along from before a row is no access of it, also where a program overwrites the rows that it copies."""
+    for module in (rowwise, losses):
+        monkeypatch.setattr(module, "launched", launched_twice)
+    device, config = Device("sim"), RowConfig(programs=1, ahead=ahead)
+    values, x = padded(device, rng, shape, "float16")
+    softmax(x.array, x.array, config=config)
+    close(x.values, softmaxes(values))
+    values, x = padded(device, rng, shape, "float16")
+    labels = rng.integers(0, shape[1], shape[0])
+    cross_entropy(x.array, labels, grad=x.array, config=config)
+    close(x.values, cross_entropies(values, labels)[2])
 
 
 @pytest.mark.parametrize("shape", ROWS)

@@ -10,6 +10,7 @@ from tests.effort import crossed
 from tests.kernels_lib.rows import COLUMNS, Recorder, slope
 from tests.kernels_lib.rows import close as rows_close
 from tests.kernels_lib.test_errors import refused
+from weft.errors import UserError
 from weft.kernels import (
     RowConfig,
     SoftmaxConfig,
@@ -50,6 +51,15 @@ def test_log_softmax(device, rng, cols):
         wide - np.log(np.exp(wide - wide.max(-1, keepdims=True)).sum(-1, keepdims=True)) - wide.max(-1, keepdims=True)
     )
     np.testing.assert_allclose(device.numpy(log_softmax(device.array(x))), want, rtol=1e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("cols", [1, 23, 32])
+def test_log_softmax_of_one_element_in_a_thread(device, rng, cols, dtype):
+    """Elements of 16 bits are kept as they are in pairs, of which such a thread has half a one."""
+    x = rng.standard_normal((3, cols)).astype(dtype)
+    found = device.numpy(log_softmax(device.array(x))).astype(np.float64)
+    np.testing.assert_allclose(found, np.log(expected(x)), rtol=BOUND[dtype], atol=BOUND[dtype])
 
 
 @pytest.mark.parametrize("config", [RowConfig(), RowConfig(2, 1, programs=2), RowConfig(1, 1, programs=1)], ids=str)
@@ -126,6 +136,25 @@ def test_rows_of_the_least_finite_number(device, dtype):
 
 def test_empty(device):
     assert softmax(device.array(np.zeros((0, 5), np.float32))).shape == (0, 5)
+
+
+@pytest.mark.parametrize("before", [2, 4, 12])
+def test_gradients_of_rows_that_are_aligned_for_some_vectors(device, rng, before):
+    """Where no row is aligned to 16 bytes, copies are as narrow as what rows are aligned to."""
+    given = [device.array(np.zeros(3 * 282 + 16, np.float16))[before : before + 3 * 282] for _ in range(3)]
+    y, grad, out = (x.reshape(3, 282) for x in given)
+    y[:], grad[:] = (device.array(rng.standard_normal((3, 282)).astype(np.float16)) for _ in range(2))
+    softmax_backward(grad, y, out)
+    g, p = (device.numpy(x).astype(np.float64) for x in (grad, y))
+    want = p * (g - (g * p).sum(1, keepdims=True))
+    np.testing.assert_allclose(device.numpy(out).astype(np.float64), want, rtol=2e-3, atol=2e-3)
+
+
+def test_elements_that_are_not_aligned_are_a_hazard():
+    raw = np.zeros(4 * 40 + 1, np.uint8)
+    with pytest.raises(UserError, match="past a multiple of 4") as caught:
+        softmax(raw[1:].view(np.float32).reshape(2, 20), np.empty((2, 20), np.float32))
+    assert caught.value.code == "hazard-misaligned"
 
 
 @pytest.mark.parametrize("dtype", list(BOUND))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.threads import Threads, lowered, pointers
+from tests.sim.build import Kernel
 from weft.ir.core import Func, OpDef, Value, walk
-from weft.ir.types import RegsType, ScalarType, float32, int1, int32
+from weft.ir.types import Pointer, RegsType, ScalarType, float32, int1, int32
 from weft.ops import arith, memory, regs, thread
 from weft.passes.dce import dce
 from weft.passes.simplify import simplify
@@ -144,6 +145,32 @@ def test_constant_strides_are_offsets():
     (load,) = (op for op in walk(func.body) if op.kind is memory.load_regs)
     assert load.attrs["offsets"] == ((0, 17), (1, 3))
     assert list(load.operands) == [func.params[0], None, None, func.params[3]]
+
+
+def parts(on):
+    """Accesses to the parts of two vectors, with a constant stride and another, under the predicates that `on` makes."""
+    k = Kernel(("p", Pointer(float32)), ("n", int32), ("on", int1), stage="lowered")
+    p, n = k.params[:2]
+    places = {"offsets": ((0, 4), (0, 2), (4, 8)), "registers": ((0, 1), (2, 3)), "vec": 2}
+    x = k.emit(memory.load_regs, p, None, None, offsets=((0,),), registers=((0, 1, 2, 3),), vec=4, count=4)
+    end = k.emit(regs.splat, k.number(1), count=2)
+    mask = k.emit(regs.splat, on(k), count=2)
+    part = k.emit(memory.load_part, p, x, mask, None, end, k.number(8), n, **places)
+    k.emit(memory.store_part, p, part, mask, None, end, k.number(8), n, **places)
+    return dce(simplify(k.done()))
+
+
+def test_constant_strides_of_parts_are_offsets():
+    func = parts(lambda k: k.params[2])
+    found = [op for op in walk(func.body) if op.kind in (memory.load_part, memory.store_part)]
+    assert [op.attrs["offsets"] for op in found] == [((0, 20), (4, 8))] * 2
+    assert [op.operands[-1] for op in found] == [func.params[1]] * 2
+    assert all(len(op.operands) == len(op.kind.operands) + 1 for op in found)
+
+
+def test_parts_of_no_vectors_are_dropped():
+    func = parts(lambda k: k.number(False, int1))
+    assert [op.name for op in walk(func.body) if op.name.startswith("memory.")] == []
 
 
 def test_loads_from_memory_are_not_merged_and_stores_stay():

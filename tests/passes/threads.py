@@ -114,7 +114,7 @@ class Threads(Kernel):
     def copy(self, memory: Value, to: Index, ptr: Value, at: Index, vec: int, mask: Value | None = None) -> None:
         """Start an asynchronous copy."""
         self.emit(
-            async_copy.copy, memory, self.value(to), self.emit(memory_ops.addptr, ptr, self.value(at)), mask, None, None,
+            async_copy.copy, memory, self.value(to), self.emit(memory_ops.addptr, ptr, self.value(at)), mask, None, None, None,
             offsets=((0,),), places=(0,), vec=vec,
         )  # fmt: skip
 

@@ -49,8 +49,8 @@ def block_mask(
     visited, and the function is asked about keys only in blocks of which it leaves a part.
 
     `mask_mod(batch, head, query, key, *mask_args)` is the `@weft.jit` function that `attention` takes; here it is asked about
-    every query and key once. With `batch` and `heads` it is asked for each of so many; without, it must be the same for all,
-    and is asked for number 0. Make the mask once for many calls: it depends on lengths and on the contents of `mask_args`
+    every query and key once. With `batch` and `heads` it is evaluated for each of them; without, it must be the same for all,
+    and is evaluated for number 0. Make the mask once for many calls: it depends on lengths and on the contents of `mask_args`
     only. Its arrays are made by the framework and on the device of `like`.
 
     Raises LaunchError: attention-function, attention-block-mask, kernels-out-needed."""

@@ -223,7 +223,7 @@ class TilePlan(ABC):
         return self.stages + self.ahead
 
     def sums_of(self, columns: int) -> Any:
-        """The layout of the results of a warpgroup's MMA with so many columns."""
+        """The layout of a warpgroup's accumulator with `columns` columns."""
         return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 32 // self.dtype.itemsize])
 
     @property

@@ -74,7 +74,7 @@ class Machine:
 
 _GROUPED = np.zeros(17, np.int64)
 _GROUPED[[1, 2, 4, 8, 16]] = 100, 100, 91, 94, 88
-# Percentage of a GPU's multiprocessors that clusters of so many CTAs can use, on an H200: 66, 30, 15 and 7 clusters.
+# Percentage of a GPU's multiprocessors that clusters of each size can use, on an H200: 66, 30, 15 and 7 clusters.
 
 
 def programs_at_a_time(ctas: Any, multiprocessors: int) -> Any:

@@ -231,32 +231,10 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     resident: Number = np.minimum(_residents(traits.halves, shared_bytes), -(-tiles // seen.programs))
     ctas = traits.cluster * traits.shares
     waves = -(-tiles // (programs_at_a_time(ctas, seen.programs) * ctas * resident))
-    # Each CTA of a cluster loads its part of the block of b.
-    sides = ((traits.block_m, seen.m), (traits.columns_loaded, seen.n))
-    rows_a, rows_b = (_rows_loaded(block, extent) for block, extent in sides)
-    if seen.b_rows:
-        # A TMA request of a row of b is as long as the swizzle span.
-        part = traits.columns_loaded
-        rows_b = rows_b * (1 + rates.narrow * (np.maximum(PIECE_BYTES / (part & -part) / size, 1) - 1))
     flying: Number = np.minimum(traits.block_m, seen.m) + np.minimum(traits.columns_held, seen.n)
     rate: Number = np.minimum(
         rates.cache, resident * (traits.stages - 1) * flying * traits.block_k * size / rates.latency
     )
-    loads: Number = (rows_a + rows_b) * size / rate
-    # L2 takes longer for rows that do not begin at its lines; those of packed operands begin there.
-    by_start = (rates.lines, rates.sectors, rates.unaligned)
-    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (0, 0)
-    rate_b: Number = by_start[slow_b]
-    if seen.b_rows:
-        # So it does for parts of rows that begin between two lines, as those of tiles of 144 columns do, but the first.
-        between = (traits.block_n // traits.cluster * size % LINE != 0) & (seen.n > traits.block_n)
-        rate_b = np.minimum(rate_b, _where(between, rates.sectors, rates.lines))
-    by_tma = np.maximum(loads, (rows_a / by_start[slow_a] + rows_b / rate_b) * size)
-    if seen.described:
-        loads = by_tma
-    else:
-        copied = (traits.block_m + traits.columns_held) * rates.copied * size / seen.unit
-        loads = _where(traits.packed, by_tma, np.maximum(loads, copied))
     area = traits.block_m * traits.block_n
     finished = area * seen.finish / LANES
     own = traits.block_m * traits.columns_shared
@@ -271,11 +249,11 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     # With accumulators in tensor memory the epilogue runs beside the next tile's mainloop, and may take longer.
     shared = _where(traits.in_tensor_memory, np.maximum(shared, waves * resident * stored), shared)
     tensor: Number = long * area * size / (2 * rates.products)
-    loads = long * loads
+    loads: Number = long * _loads(seen, traits, rate)
     # Of two consumers in ping-pong one stores while the other multiplies, which hides what takes no longer.
-    ends, mainloops = rates.tile + stored, np.maximum(tensor, loads)
-    beyond = np.maximum(waves * resident * ends - mainloops, 0) / 2
-    ends = _where(traits.in_tensor_memory, ends, _where(traits.hidden, ends + beyond, ends * waves))
+    end, mainloops = rates.tile + stored, np.maximum(tensor, loads)
+    beyond = np.maximum(waves * resident * end - mainloops, 0) / 2
+    ends = _where(traits.in_tensor_memory, end, _where(traits.hidden, end + beyond, end * waves))
     memory = rates.memory * seen.programs
     written = float(seen.batch * seen.m * seen.n) * seen.out_itemsize / memory
     return Cycles(
@@ -296,6 +274,32 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
         lag=_where((waves > 1) & np.logical_not(traits.stolen), rates.uneven, 0.0),
         waves=waves,
     )
+
+
+def _loads(seen: Problem, traits: Traits, rate: Number) -> Number:
+    """Cycles in which the operands of one step along K arrive, at most `rate` bytes each."""
+    rates, size = seen.machine.rates, seen.itemsize
+    # Each CTA of a cluster loads its part of the block of b.
+    sides = ((traits.block_m, seen.m), (traits.columns_loaded, seen.n))
+    rows_a, rows_b = (_rows_loaded(block, extent) for block, extent in sides)
+    if seen.b_rows:
+        # A TMA request of a row of b is as long as the swizzle span.
+        part = traits.columns_loaded
+        rows_b = rows_b * (1 + rates.narrow * (np.maximum(PIECE_BYTES / (part & -part) / size, 1) - 1))
+    loads: Number = (rows_a + rows_b) * size / rate
+    # L2 takes longer for rows that do not begin at its lines; those of packed operands begin there.
+    by_start = (rates.lines, rates.sectors, rates.unaligned)
+    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (0, 0)
+    rate_b: Number = by_start[slow_b]
+    if seen.b_rows:
+        # So it does for parts of rows that begin between two lines, as those of tiles of 144 columns do, but the first.
+        between = (traits.block_n // traits.cluster * size % LINE != 0) & (seen.n > traits.block_n)
+        rate_b = np.minimum(rate_b, _where(between, rates.sectors, rates.lines))
+    by_tma = np.maximum(loads, (rows_a / by_start[slow_a] + rows_b / rate_b) * size)
+    if seen.described:
+        return by_tma
+    copied = (traits.block_m + traits.columns_held) * rates.copied * size / seen.unit
+    return _where(traits.packed, by_tma, np.maximum(loads, copied))
 
 
 def _rows_loaded(block: Number, extent: int) -> Number:

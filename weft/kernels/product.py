@@ -190,7 +190,7 @@ class Product:
 
     @lazy
     def shares(self) -> int:
-        """CTAs that share a tile: a power of two, so many that each has a block along K."""
+        """CTAs that share a tile: a power of two, and few enough that each has a block along K."""
         blocks = -(-self.a.shape[1] // self.config.block_k)
         return min(self.config.shares, 1 << blocks.bit_length() - 1)
 

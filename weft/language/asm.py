@@ -32,7 +32,9 @@ def inline_asm_elementwise(
     asm: str, constraints: str, args: Sequence[Any], dtype: DType | Sequence[DType], is_pure: bool, pack: int,
     sim: Callable[..., Any] | None = None,
 ) -> Any:  # fmt: skip
-    """Inline PTX, executed for each element of the broadcast operands, `pack` elements at a time.
+    """Inline PTX, executed for each element of the broadcast operands, `pack` elements of a thread at a time.
+
+    If a thread's elements do not fill its last pack, copies of the last one do.
 
     `constraints` are those of GCC's extended asm, outputs first (`=r,=r,r`); elements narrower than 32 bits are packed into
     32-bit registers. `dtype` is the element type of the result, or a tuple for several results. Unless `is_pure` is set, the

@@ -304,7 +304,7 @@ class SharedStorage(KernelStorage):
         to, of = accesses(places, self.dtype, base), accesses(source_places, self.dtype, source_base)
         pointer, strides = advance(source.pointer, source_base), strides_of(source_places)
         apply_many(
-            async_copy.copy, (self.memory, _from(base), pointer, predicate(mask, to.times), active, None, *strides),
+            async_copy.copy, (self.memory, _from(base), pointer, predicate(mask, to.times), active, None, None, *strides),
             offsets=(of.const, *of.factors), places=(0,) * len(to.const), added=to.const, vec=to.vec,
         )  # fmt: skip
 

@@ -42,16 +42,19 @@ COPIES = (reads("ptr"), Effect("write", "shared", "memory", completes="cp.async"
 
 @op("async_copy.copy", effects=COPIES)
 def copy(
-    memory: Value, base: Value, ptr: Value, mask: Value | None, active: Value | None, sizes: Value | None, *strides: Value,
+    memory: Value, base: Value, ptr: Value, mask: Value | None, active: Value | None, begin: Value | None, end: Value | None,
+    *strides: Value,
     offsets: tuple[Table, ...], places: Table, vec: int, added: Table = (), pads: Pads = (),
-    cache: Cache = "", l2: L2Policy = (), prefetch: int = 0,
+    cache: Cache = "", l2: L2Policy = (), prefetch: int = 0, zeros: bool = True,
 ) -> None:  # fmt: skip
-    """Start copies of `vec` consecutive elements each, 4, 8 or 16 bytes; where `mask` does not hold, zeros are written.
+    """Start copies of `vec` consecutive elements each, 4, 8 or 16 bytes; where `mask` does not hold, zeros are written,
+    or without `zeros` anything.
 
     Copy i reads from the address that `ptr`, `strides` and `offsets` give (as in `memory.load_regs`) and writes to the offset
     that `base`, `places`, `added` and `pads` give (as in `shared.store_regs`). `mask` is one predicate per copy, or one for
-    all. Threads in which the scalar `active` does not hold copy nothing. With `sizes` each copy reads so many of its elements,
-    and writes zeros for the others."""
+    all. Threads in which the scalar `active` does not hold copy nothing. `begin` and `end` restrict the mask to elements from
+    number `begin` to before `end` of each copy. The instruction reads no byte behind `end`, but all before it: elements before
+    `begin` are copied too, and nothing may use them."""
     t = memory.type
     count = len(places)
     scalar(base)
@@ -63,7 +66,8 @@ def copy(
     require(len(added) in (0, count), "an added offset per copy, or none")
     require(not isinstance(ptr.type, RegsType) or ptr.type.count == count, "one address per copy")
     require(mask is None or not isinstance(mask.type, RegsType) or mask.type.count == count, "one predicate per copy")
-    require(sizes is None or sizes.type == RegsType(int32, count), "a number of elements per copy")
+    require(all(x is None or x.type == RegsType(int32, count) for x in (begin, end)), "one number per copy")
+    require(begin is None or not zeros, "no zeros are written before the first element")
 
 
 @op("async_copy.commit", effects=(Effect("sync", "io"),))

@@ -242,15 +242,21 @@ def _anchors(way: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, type):
         if origin.of_class(value) is not origin.OURS:
             yield way, value
-            methods = {name: method for base in reversed(value.__mro__) for name, method in vars(base).items()}
-            for name, method in methods.items():
-                inner: Any = getattr(method, "__func__", method) if type(method) in _WRAPPED else method
-                if isinstance(inner, FunctionType) or fp.function_of(inner) is not None:
-                    yield from _anchors(f"{way}.{name}", inner, seen)
+            for name, method in _methods(value):
+                yield from _anchors(f"{way}.{name}", method, seen)
     elif origin.of_class(type(cast("object", value))) is not origin.OURS:
         yield from _anchors(f"{way}.__class__", type(cast("object", value)), seen)
         for name, part in fp.state_of(value):
             yield from _anchors(f"{way}.{name}", part, seen)
+
+
+def _methods(value: type) -> Iterator[tuple[str, Any]]:
+    """Functions of a class and of its bases, by the names that they have in the class."""
+    members = {name: member for base in reversed(value.__mro__) for name, member in vars(base).items()}
+    for name, member in members.items():
+        inner: Any = getattr(member, "__func__", member) if type(member) in _WRAPPED else member
+        if isinstance(inner, FunctionType) or fp.function_of(inner) is not None:
+            yield name, inner
 
 
 _WRAPPED = (staticmethod, classmethod)

@@ -49,19 +49,12 @@ class Target:
     """Shared memory that the system reserves per resident block, on top of the block's own."""
     shared_granularity: int = 128
     """Shared memory is allocated to a block in multiples of this many bytes."""
-    static_shared_bytes: int = 49152
-    """Maximum shared memory of a block without the opt-in."""
-    shared_banks: int = 32
-    bank_bytes: int = 4
     tensor_memory_columns: int = 0
     """Columns of tensor memory per multiprocessor, each of 128 lanes by 32 bits."""
-    sector_bytes: int = 32
-    line_bytes: int = 128
     max_access_bits: int = 128
     """The widest global load or store of one thread."""
 
-    # Grids
-    max_grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+    # Blocks
     max_block: tuple[int, int, int] = (1024, 1024, 64)
 
     # Copies and synchronisation

@@ -151,7 +151,7 @@ def test_copies_compile(arch):
         ):
             for modifier in modifiers:
                 k.emit(
-                    async_copy.copy, smem, thread, ptr, mask, active, sizes, n, offsets=((0, 8), (0, 4)), places=(0, 16),
+                    async_copy.copy, smem, thread, ptr, mask, active, None, sizes, n, offsets=((0, 8), (0, 4)), places=(0, 16),
                     added=(0, 512), vec=vec, pads=((64, 4),), **modifier,
                 )  # fmt: skip
     k.emit(async_copy.commit)
@@ -173,6 +173,7 @@ def test_a_copy_reads_well():
         thread,
         k.params[0],
         on,
+        None,
         None,
         None,
         offsets=((0, 1024),),

@@ -217,8 +217,9 @@ def copied(fault: str = "", block=(40,)) -> Threads:
     start = k.mul(k.tid, k.int(2))
     inside = k.cmp("lt", start, k.params[2])
     k.at(10).emit(
-        async_copy.copy, smem, start, k.params[0], inside, None, None, start, offsets=((0,), (1,)), places=(0,), vec=2
-    )
+        async_copy.copy, smem, start, k.params[0], inside, None, None, None, start,
+        offsets=((0,), (1,)), places=(0,), vec=2,
+    )  # fmt: skip
     k.at(11).emit(async_copy.commit)
     if fault != "wait":
         k.at(12).emit(async_copy.wait, pendings=0)
@@ -248,7 +249,10 @@ def test_a_wait_is_for_the_threads_own_copies():
     assert (error.first.line, error.second.line) == (10, 14)
     k = Threads(("x", pointer(float32)), ("out", pointer(float32)), block=(40,))
     smem = k.shared(float32, 40)
-    k.emit(async_copy.copy, smem, k.tid, k.params[0], None, None, None, k.tid, offsets=((0,), (1,)), places=(0,), vec=1)
+    k.emit(
+        async_copy.copy, smem, k.tid, k.params[0], None, None, None, None, k.tid,
+        offsets=((0,), (1,)), places=(0,), vec=1,
+    )  # fmt: skip
     k.emit(async_copy.commit)
     k.emit(async_copy.wait, pendings=0)
     k.put(k.params[1], k.tid, k.read(smem, k.tid))
@@ -269,7 +273,7 @@ def test_every_warp_copies_the_whole_and_then_writes():
     smem = k.shared(float32, 32)
     lane = k.rem(k.tid, 32)
     k.at(20).emit(
-        async_copy.copy, smem, lane, k.params[0], None, None, None, lane, offsets=((0,), (1,)), places=(0,), vec=1
+        async_copy.copy, smem, lane, k.params[0], None, None, None, None, lane, offsets=((0,), (1,)), places=(0,), vec=1
     )
     k.at(21).emit(async_copy.commit)
     k.at(22).emit(async_copy.wait, pendings=0)
@@ -289,7 +293,7 @@ def test_loops_of_copies():
         source = k.add(k.mul(turn, k.int(32)), k.tid)
         place = k.add(k.mul(k.rem(turn, 2), k.int(32)), k.tid)
         k.emit(
-            async_copy.copy, smem, place, k.params[0], k.below(turn, 8), None, None, source,
+            async_copy.copy, smem, place, k.params[0], k.below(turn, 8), None, None, None, source,
             offsets=((0,), (1,)), places=(0,), vec=1,
         )  # fmt: skip
         k.emit(async_copy.commit)
@@ -314,7 +318,10 @@ def test_a_wait_of_some_threads(everybody):
     """Half of the threads wait for their copies; the others know nothing of theirs, whatever a barrier says."""
     k = Threads(("x", pointer(float32)), ("out", pointer(float32)), block=(32,))
     smem = k.shared(float32, 32)
-    k.emit(async_copy.copy, smem, k.tid, k.params[0], None, None, None, k.tid, offsets=((0,), (1,)), places=(0,), vec=1)
+    k.emit(
+        async_copy.copy, smem, k.tid, k.params[0], None, None, None, None, k.tid,
+        offsets=((0,), (1,)), places=(0,), vec=1,
+    )  # fmt: skip
     k.emit(async_copy.commit)
     regions = []
     for waits in (True, everybody):
@@ -340,7 +347,8 @@ def test_copies_to_places_that_are_no_multiples_of_their_width():
     smem = k.shared(float32, 130)
     start = k.mul(k.tid, k.int(4))
     k.emit(
-        async_copy.copy, smem, start, k.params[0], None, None, None, start, offsets=((0,), (1,)), places=(0,), added=(2,), vec=4
+        async_copy.copy, smem, start, k.params[0], None, None, None, None, start,
+        offsets=((0,), (1,)), places=(0,), added=(2,), vec=4,
     )  # fmt: skip
     with pytest.raises(hazard.Misaligned, match=r"thread \(0, 0, 0\) copies into 16 bytes of smem at byte 8"):
         run(k.done(), np.zeros(128, np.float32))

@@ -55,7 +55,7 @@ def _copy_piece(name: str, width: int, masked: str, cache: str, l2: L2Policy, pr
 
 @emits(async_copy.copy)
 def _copy(e: Emitter, op: Op) -> None:
-    memory, base, ptr, mask, active, sizes, *strides = op.operands
+    memory, base, ptr, mask, active, _, end, *strides = op.operands
     assert memory is not None and base is not None and ptr is not None
     element = memory.type.element
     width = op.attrs["vec"] * element.itemsize
@@ -64,15 +64,15 @@ def _copy(e: Emitter, op: Op) -> None:
     around = width == WIDEST and cache != ".ca"
     through = "l1" * (width == WIDEST and not around)
     tags = [f"copy_async_{width}", through, *define_policy(e, l2), f"{prefetch}B" if prefetch else ""]
-    masked = _BYTES if sizes is not None else _ON if mask is not None else ""
+    masked = _BYTES if end is not None else _ON if mask is not None else ""
     name = "_".join(filter(None, [*tags, {"": "", _ON: "or_zero", _BYTES: "part"}[masked]]))
     e.pieces.define(name, _copy_piece(name, width, masked, ".cg" if around else ".ca", l2, prefetch))
 
     def text(index: Index) -> str:
         to = element_address(e, memory, base, op.attrs["places"], op.attrs["added"], op.attrs["pads"], index)
         on = "" if mask is None else f", {e.at(mask, index)}"
-        if sizes is not None:
-            size = f"{e.at(sizes, index)} * {element.itemsize}"
+        if end is not None:
+            size = f"{e.at(end, index)} * {element.itemsize}"
             on = f", {size}" if mask is None else f", {e.at(mask, index)} ? {size} : 0"
         return f"{name}({to}, {address(e, ptr, op.attrs['offsets'], strides, index)}{on});"
 

@@ -33,8 +33,8 @@ def _mma_piece(name: str, kind: Kind, group: str, in_tensor: bool, reuse: int) -
     """`name(acc, a, b, what, add)`, with scales `name(acc, a, b, what, a_scale, b_scale, add)`.
 
     If `add` is false, the accumulator is overwritten. `a` is a matrix descriptor or a tensor memory address. With `reuse` above
-    1 the last parameter is the instruction's number in a run of so many that read the same tile of a. The first one fills the
-    collector buffer, and the last one releases it (PTX ISA, tcgen05.mma, `.collector_usage`)."""
+    1 the last parameter is the instruction's number in a run of `reuse` instructions that read the same tile of a. The first
+    fills the collector buffer, and the last releases it (PTX ISA, tcgen05.mma, `.collector_usage`)."""
     taken = KINDS[kind].scales
     scaled, scaling = taken > 0, f".block_scale.scale_vec::{taken}X" if taken else ""
     left, place, letter = ("int a", "[%1]", "r") if in_tensor else ("u64 a", "%1", "l")

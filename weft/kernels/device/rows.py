@@ -136,15 +136,17 @@ class Rows:
         if self.plan.align:
             return self.aligned(base + (row.to(gl.int64) * stride - self.skew)) + self.place_in
         stride = gl.multiple_of(stride, self.plan.vec)
-        start = base + row.to(gl.int64) * stride
+        start = self.aligned(base) + row.to(gl.int64) * stride
         if self.plan.blocks == 1 and self.plan.lines > 1:
             return start + (self.line.to(gl.int64) * stride + self.column)
         return start + self.column
 
     @jit
     def aligned(self, address):
-        """An address that is known to be a multiple of an access."""
-        return gl.multiple_of(address, self.plan.vec * address.dtype.element_ty.primitive_bitwidth // 8)
+        """An address at which accesses are aligned, as the plan says that rows and vectors are (`width_of`)."""
+        if self.plan.vec == 1:
+            return address
+        return gl.multiple_of(address, min(self.plan.vec * address.dtype.element_ty.primitive_bitwidth // 8, 16))
 
     @jit
     def inside(self, row):
@@ -185,8 +187,8 @@ class Rows:
     def load_shared(self, base):
         """A vector of the length of a row, such as a weight; 0 beyond its end."""
         if self.plan.whole:
-            return gl.load(base + self.column)
-        return gl.load(base + self.column, mask=self.inside_columns(), other=0.0)
+            return gl.load(self.aligned(base) + self.column)
+        return gl.load(self.aligned(base) + self.column, mask=self.inside_columns(), other=0.0)
 
     @jit
     def vector(self, base):
@@ -195,10 +197,11 @@ class Rows:
         if not self.plan.ahead:
             return self.load_shared(base)
         buffer = gl.allocate_shared_memory(base.dtype.element_ty, [self.plan.lines, self.plan.part], self.plan.held)
+        addresses = self.aligned(base) + self.spread()
         if self.plan.whole:
-            async_copy.async_copy_global_to_shared(buffer, base + self.spread())
+            async_copy.async_copy_global_to_shared(buffer, addresses)
         else:
-            async_copy.async_copy_global_to_shared(buffer, base + self.spread(), mask=self.spread() < self.cols)
+            async_copy.async_copy_global_to_shared(buffer, addresses, mask=self.spread() < self.cols)
         return buffer
 
     @jit
@@ -233,14 +236,6 @@ class Rows:
         if self.plan.even:
             return gl.load(base + row + at)
         return gl.load(base + row + at, mask=row + at < self.count, other=0)
-
-    @jit
-    def later_numbers(self, base, row, steps: gl.constexpr):
-        """A number of each row from a vector, for the rows that the program has `steps` steps after `row`; 0 if it has none."""
-        row += steps * self.step()
-        at = gl.arange(0, self.plan.lines, gl.SliceLayout(1, self.plan.layout))
-        at = row + (at * 0 if self.plan.blocks > 1 else at)
-        return gl.load(base + at, mask=at < self.count, other=0)
 
     @jit
     def number(self, value, row, EACH: gl.constexpr):
@@ -281,6 +276,8 @@ class Rows:
                 if mask is None:
                     async_copy.async_copy_global_to_shared(buffer, addresses)
                 else:
+                    # Copies of rows that begin anywhere also read the bytes before a row in its first aligned 16. These are in
+                    # the same page, so they cannot fault, and nothing uses them, whoever writes them meanwhile.
                     async_copy.async_copy_global_to_shared(buffer, addresses, mask=mask, zeros=not self.plan.align)
         async_copy.commit_group()
 

@@ -39,8 +39,8 @@ PUSHED = ("float16", "bfloat16", "float32", "int32")
 ONE_SHOT_BYTES = 1 << 18
 """Tensors of at most this many bytes are reduced in one shot: PyTorch's operators change over at this size, too."""
 SHARES = 16
-"""The share of a rank in a two-shot sum is a multiple of so many elements: all shares are aligned, and kernels know it. So is
-the length of a tensor that is reduced by multicast."""
+"""The share of each rank in a two-shot sum is a multiple of this many elements, so that kernels know all shares to be aligned.
+So is the length of a tensor that is reduced by multicast."""
 METHODS = get_args(ReduceMethod)
 REGISTERS = 128
 """Most registers of a thread of the sums. By itself ptxas takes 32, and waits for the elements of one rank before it

@@ -146,7 +146,8 @@ def _check_experts(what: str, experts: int, rows: Any) -> None:
 
 
 def _tile(rows: Flat, accesses: int) -> tuple[int, int, Any]:
-    """Tokens and columns of a program's tile, and its layout: so many accesses of each thread, by tokens if rows are short."""
+    """Tokens and columns of a program's tile, and its layout, of `accesses` accesses per thread: several tokens if rows are
+    short."""
     each = max(16 // ITEMSIZE[rows.dtype], 1)
     wide = 1 << max(rows.shape[1] - 1, 0).bit_length()
     columns = min(max(wide, each), accesses * WARPS * 32 * each)

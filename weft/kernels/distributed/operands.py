@@ -53,8 +53,8 @@ class Flat(NamedTuple):
         return max(ACCESS // ITEMSIZE[self.dtype], 1)
 
     def wide(self, elements: int, ranks: int) -> int:
-        """Elements of a block for so many elements in all, of so many ranks: several accesses of each thread where there is
-        enough for all programs. 64 programs with 16 KiB each have 1 MiB on its way, as a link needs that answers in 2 us."""
+        """Elements of a block, for a tensor of `elements` and a number of ranks: several accesses per thread if that leaves
+        work for all programs. 64 programs with 16 KiB each have 1 MiB in flight, which a link with a latency of 2 us needs."""
         accesses = max(min(MOST_ACCESSES, 2 * MOST_ACCESSES // ranks), 1)
         return self.block * (accesses if elements >= self.block * accesses * MOST_PROGRAMS else 1)
 

@@ -174,8 +174,8 @@ def _chunk_rows(m: int, row_bytes: int) -> int:
 
 
 def work_elements(rows: int, columns: int, ranks: int) -> int:
-    """The elements of `work` for `matmul_reduce_scatter` and `matmul_all_reduce` with a product of so many rows, of all ranks
-    together, and columns."""
+    """The elements of `work` for `matmul_reduce_scatter` and `matmul_all_reduce` with a product of `rows` (of all ranks
+    together) by `columns`."""
     return max(ranks - 1, 1) * _share(rows, ranks) * columns
 
 

@@ -32,6 +32,7 @@ from weft.kernels.rows.plan import (
     USUAL_PART,
     USUAL_WARPS,
     RowConfig,
+    RowPlan,
     long_rows,
     plan_of,
     power_of_two,
@@ -81,24 +82,7 @@ def cross_entropy(
         return losses, lse
     if not source.cols:
         raise parameter(op, "logits", list(source.shape), "at least one class")
-    # Rows with gradients that no cluster holds are read twice, from where they begin.
-    vec, align = access_of(config, source, target, part=None if target is None else USUAL_PART)
-    # What is only read is streamed by small blocks, many on a multiprocessor.
-    cols = reached(source.cols, align)
-    if config is None and target is not None:
-        config = chosen_gradients(cols, target_of(source.device).has_cluster)
-    config = config or RowConfig()
-    numbers = 4 if smooth else 2
-    plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=_most(config, target), align=align)
-    if plan.part * plan.blocks < cols and align and target is not None:
-        vec, align, cols = width_of(source.cols, source, target), 0, source.cols
-        plan = plan_of(config, source.rows, cols, vec, numbers=numbers, most=_most(config, target))
-    fits = plan.part * plan.blocks >= cols
-    if not fits:
-        config = replace(config, num_ctas=1)
-        plan = plan_of(config, source.rows, source.cols, vec, most=_most(config, target), align=align)
-    if plan.blocks > 1:
-        plan = drawing(replace(plan, ahead=config.copies(1, vec * source.itemsize)), source.rows, 3 if smooth else 2)
+    config, plan, fits = _plan(config, source, target, smooth != 0)
     common = (
         logits, labels, losses, lse, grad, factors, source.rows, source.cols, *pitches(source, target), smooth, z, ignored,
         smooth != 0, scaled,
@@ -106,7 +90,7 @@ def cross_entropy(
     if plan.blocks > 1:
         kernel, given = cross_entropy_clusters, (*common, z != 0, counter_of(plan, logits, stream), plan)
     else:
-        kernel, given = cross_entropy_rows, (*common, bool(align) or source.cols % plan.part != 0, fits, plan)
+        kernel, given = cross_entropy_rows, (*common, bool(plan.align) or source.cols % plan.part != 0, fits, plan)
     # With gradients a block alone has more addresses to keep, and a cluster with smoothing more sums.
     most = BACKWARD_REGISTERS if target is not None and plan.blocks == 1 else plan.registers
     if target is not None and plan.blocks > 1 and smooth and plan.warps <= SUMS_WARPS:
@@ -170,6 +154,31 @@ def chosen_gradients(cols: int, clusters: bool = True) -> RowConfig:
     if cols <= USUAL_PART:
         return RowConfig(2, max(part // (4 * EACH * WARP_SIZE), USUAL_WARPS), 2 * EACH) if clusters else long_rows(cols)
     return long_rows(cols)
+
+
+def _plan(
+    config: RowConfig | None, source: Lines, target: Lines | None, smooth: bool
+) -> tuple[RowConfig, RowPlan, bool]:
+    """The configuration and the plan of `cross_entropy`, and whether a program holds its rows as a whole."""
+    # Rows with gradients that no cluster holds are read twice, from where they begin.
+    vec, align = access_of(config, source, target, part=None if target is None else USUAL_PART)
+    cols = reached(source.cols, align)
+    if config is None and target is not None:
+        config = chosen_gradients(cols, target_of(source.device).has_cluster)
+    # What is only read is streamed by small blocks, many on a multiprocessor.
+    config = config or RowConfig()
+    numbers, most = 4 if smooth else 2, _most(config, target)
+    plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=most, align=align)
+    if plan.part * plan.blocks < cols and align and target is not None:
+        vec, align, cols = width_of(source.cols, source, target), 0, source.cols
+        plan = plan_of(config, source.rows, cols, vec, numbers=numbers, most=most)
+    fits = plan.part * plan.blocks >= cols
+    if not fits:
+        config = replace(config, num_ctas=1)
+        plan = plan_of(config, source.rows, source.cols, vec, most=_most(config, target), align=align)
+    if plan.blocks > 1:
+        plan = drawing(replace(plan, ahead=config.copies(1, vec * source.itemsize)), source.rows, 3 if smooth else 2)
+    return config, plan, fits
 
 
 def _most(config: RowConfig, target: Lines | None) -> int:

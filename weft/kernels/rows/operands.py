@@ -162,7 +162,7 @@ def width_of(cols: int, first: Lines, *others: Lines | None) -> int:
             continue
         # A pitch of rows that are none but one is never used.
         at = each.pointer | (each.pitch * each.itemsize if each.rows > 1 else 0)
-        while at % min(vec * each.itemsize, ACCESS_BYTES):
+        while vec > 1 and at % min(vec * each.itemsize, ACCESS_BYTES):
             vec //= 2
     return vec
 

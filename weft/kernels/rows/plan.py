@@ -58,7 +58,7 @@ class RowPlan:
     `whole`: these are all columns. `even`: programs have `lines` rows each, none less. `ahead`: for how many steps rows are
     copied to shared memory meanwhile. `numbers`: how many numbers of a row the warps that have it exchange at a time. `down`:
     lanes and warps that lie across rows. `tickets`: programs draw their rows (`Rows.draw`). `align`: if not 0, rows begin
-    anywhere, and their tiles at the multiple of so many elements before."""
+    anywhere, and each tile at the multiple of `align` elements before its row."""
 
     blocks: int
     warps: int

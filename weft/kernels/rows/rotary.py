@@ -52,17 +52,7 @@ def rope(
     """
     op = "rope"
     source = _heads(op, "x", x)
-    table = lines_of(op, "cos", cos)
-    other = lines_of(op, "sin", sin)
-    for each in (table, other):
-        if len(each.shape) != 2 or each.shape != table.shape or each.pitch != table.pitch:
-            raise _shape(op, each.name, each.shape, list(table.shape), source, "rows as far apart as those of cos")
-        if each.device != source.lines.device:
-            first = source.lines.place
-            raise fail(errors.ROWS_DEVICES, op=op, name=each.name, other=each.place, x="x", first=first)
-    pairs = table.cols
-    if 2 * pairs > source.width:
-        raise _shape(op, "cos", table.shape, [table.rows, source.width // 2], source)
+    table = _table(op, cos, sin, source)
     sequence = source.lines.shape[-3]
     if positions is not None:
         vector_of(op, "positions", positions, source.lines, source.tokens, INTEGERS)
@@ -70,6 +60,39 @@ def rope(
         raise parameter(
             op, "positions", None, f"positions below {table.rows}, the rows of cos: x has {sequence} tokens"
         )
+    out, target, same = _output(op, x, out, source)
+    if not (source.tokens and source.heads and source.width):
+        return out
+    pairs = table.cols
+    unit = _unit(source, target, pairs)
+    tokens, heads, wide, layout = _division(source, pairs, unit, interleaved)
+    rest = source.width - 2 * pairs
+    sizes = source.tokens, sequence, source.heads, table.rows, table.pitch, pairs, rest
+    strides = source.token_stride, source.head_stride, target.token_stride, target.head_stride
+    grid = -(-source.tokens // tokens), -(-source.heads // heads)
+    sign, unrotated = -1.0 if inverse else 1.0, 0 if same else int(rest > 0)
+    chosen = bool(interleaved), unit, gcd(table.pitch, ACCESS_BYTES), unrotated, (tokens, heads, wide), layout
+    options: dict[str, Any] = {"num_warps": USUAL_WARPS, "maxnreg": BACKWARD_REGISTERS}
+    launched(rotate, grid, (x, cos, sin, positions, out, *sizes, *strides, sign, *chosen), options, stream)
+    return out
+
+
+def _table(op: str, cos: Any, sin: Any, source: Heads) -> Lines:
+    """The cosines, which lie as the sines do: [positions, pairs]. Raises LaunchError."""
+    table, other = lines_of(op, "cos", cos), lines_of(op, "sin", sin)
+    for each in (table, other):
+        if len(each.shape) != 2 or each.shape != table.shape or each.pitch != table.pitch:
+            raise _shape(op, each.name, each.shape, list(table.shape), source, "rows as far apart as those of cos")
+        if each.device != source.lines.device:
+            first = source.lines.place
+            raise fail(errors.ROWS_DEVICES, op=op, name=each.name, other=each.place, x="x", first=first)
+    if 2 * table.cols > source.width:
+        raise _shape(op, "cos", table.shape, [table.rows, source.width // 2], source)
+    return table
+
+
+def _output(op: str, x: Any, out: Any, source: Heads) -> tuple[Any, Heads, bool]:
+    """`out` or a new array, and whether it is x itself. Raises LaunchError, also if it overlaps x otherwise."""
     same = out is x
     if out is None:
         out = empty_like(x, source.lines.shape, source.lines.dtype)
@@ -82,9 +105,11 @@ def rope(
     (low, high), (first, end) = target.lines.span, source.lines.span
     if low < end and first < high and not same:
         raise fail(errors.OUT_OVERLAPS, name="x")
-    if not (source.tokens and source.heads and source.width):
-        return out
-    unit = _unit(source, target, pairs)
+    return out, target, same
+
+
+def _division(source: Heads, pairs: int, unit: int, interleaved: bool) -> tuple[int, int, int, gl.BlockedLayout]:
+    """Tokens and heads of a program, the width of its tile, and the layout, for accesses of `unit` elements."""
     # Both elements of a pair lie in one thread.
     each = max(unit, 2) if interleaved else unit
     wide = max(power_of_two(2 * pairs if interleaved else pairs), each)
@@ -99,15 +124,7 @@ def rope(
     layout = gl.BlockedLayout(
         [1, 1, each], [lanes // down, down, across], [USUAL_WARPS // warps_of_heads, warps_of_heads, 1], [2, 1, 0]
     )
-    rest = source.width - 2 * pairs
-    sizes = source.tokens, sequence, source.heads, table.rows, table.pitch, pairs, rest
-    strides = source.token_stride, source.head_stride, target.token_stride, target.head_stride
-    grid = -(-source.tokens // tokens), -(-source.heads // heads)
-    sign, unrotated = -1.0 if inverse else 1.0, 0 if same else int(rest > 0)
-    chosen = bool(interleaved), unit, gcd(table.pitch, ACCESS_BYTES), unrotated, (tokens, heads, wide), layout
-    options: dict[str, Any] = {"num_warps": USUAL_WARPS, "maxnreg": BACKWARD_REGISTERS}
-    launched(rotate, grid, (x, cos, sin, positions, out, *sizes, *strides, sign, *chosen), options, stream)
-    return out
+    return tokens, heads, wide, layout
 
 
 def _unit(source: Heads, target: Heads, pairs: int) -> int:
@@ -116,7 +133,7 @@ def _unit(source: Heads, target: Heads, pairs: int) -> int:
     for each in (source, target):
         strides = (each.token_stride if each.tokens > 1 else 0) | (each.head_stride if each.heads > 1 else 0)
         numbers = (strides | pairs) * each.lines.itemsize | each.lines.pointer
-        while numbers % (unit * each.lines.itemsize):
+        while unit > 1 and numbers % (unit * each.lines.itemsize):
             unit //= 2
     return unit
 

@@ -70,20 +70,33 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`lhs predicate rhs`, register by register, not emitted yet."""
+    """`lhs predicate rhs`, register by register, not emitted yet.
+
+    Register r is known to have the same result as register `alike[r]`: a limit that is a multiple of 8 gives one result to
+    each aligned run of 8 columns."""
 
     predicate: Predicate
     lhs: Affine
     rhs: Affine
+    alike: Table
 
     @property
     def count(self) -> int:
         """Registers."""
-        return self.lhs.count
+        return len(self.alike)
+
+    @property
+    def shared(self) -> Compare:
+        """The same comparison, evaluated once for all registers that are alike."""
+        return self.exactly(self.alike)
 
     def gathered(self, table: Table) -> Compare:
-        """The same comparison with registers permuted, repeated or dropped."""
-        return Compare(self.predicate, self.lhs.gathered(table), self.rhs.gathered(table))
+        """The same comparison with registers permuted, repeated or dropped; those that are alike share one."""
+        return self.exactly(tuple([self.alike[r] for r in table]))
+
+    def exactly(self, table: Table) -> Compare:
+        """The comparisons of the registers in a table, each evaluated for itself."""
+        return Compare(self.predicate, self.lhs.gathered(table), self.rhs.gathered(table), tuple(range(len(table))))
 
 
 @dataclass(frozen=True, slots=True)

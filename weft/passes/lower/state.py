@@ -166,7 +166,8 @@ class Lowering(Scalars):
         if isinstance(form, Splat):
             return self.emit(regs.splat, form.value, count=form.count)
         if isinstance(form, Compare):
-            return self.emit(arith.cmp, self.array(form.lhs), self.array(form.rhs), predicate=form.predicate)
+            one = form.shared
+            return self.emit(arith.cmp, self.array(one.lhs), self.array(one.rhs), predicate=one.predicate)
         if isinstance(form, Both):
             return self.emit(arith.and_, self.array(form.lhs), self.array(form.rhs))
         if form.exact is not None:

@@ -15,23 +15,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 from weft.analysis.facts.congruence import MOST, power_of_two_part
 from weft.ir.core import Value
-from weft.ir.types import TileType, int32
+from weft.ir.types import TileType
 from weft.layout import LinearLayout
-from weft.ops import arith, regs
-from weft.ops.check import dtype_of, linear_of
+from weft.ops.check import linear_of
 from weft.ops.regs import Table
+from weft.passes.lower.cuts import Cuts, Groups, by_ends, constant_in, in_order, tables_of
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat
 from weft.passes.lower.placement import register_coordinates, thread_columns, union
 from weft.passes.lower.state import Lowering
 from weft.passes.lower.widths import Reason, Width
-
-Groups = tuple[Table, ...]
-Cuts = Literal["", "ends", "anywhere"]
-"""Which vectors a mask may cut: none; those in which it ends; any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ def vectorize(
     found = _widest(lo, tiles, address, mask, registers, itemsize, limit)
     if cuts and mask is not None and found.vec * itemsize < lo.target.max_access_bits // 8:
         wider = _widest(lo, Tiles(tiles.ptr, None), address, None, registers, itemsize, limit)
-        if wider.vec > found.vec and _by_ends(mask, wider.groups, cuts):
+        if wider.vec > found.vec and by_ends(mask, wider.groups, cuts):
             found = Vectors(wider.vec, wider.groups, cut=True)
     if lo.widths is not None and limit == MOST:
         wider = 2 * found.vec
@@ -112,23 +107,19 @@ def _by_forms(lo: Lowering, address: Affine, mask: Form | None, registers: Table
     vec = widest
     while vec > 1:
         if _refused(lo, address, mask, registers, vec) is None:
-            return Vectors(vec, _aligned_groups(address.const, _tables(address), registers, vec))
+            return Vectors(vec, _aligned_groups(address.const, tables_of(address), registers, vec))
         vec //= 2
     return None
 
 
 def _refused(lo: Lowering, address: Affine, mask: Form | None, registers: Table, vec: int) -> Reason | None:
     """Why registers form no vectors of `vec` elements; None if they do."""
-    groups = _aligned_groups(address.const, _tables(address), registers, vec)
+    groups = _aligned_groups(address.const, tables_of(address), registers, vec)
     if not groups:
-        return "stride" if any(len(set(table)) > 1 for table in _tables(address)) else "neighbours"
+        return "stride" if any(len(set(table)) > 1 for table in tables_of(address)) else "neighbours"
     if not _base_divides(lo, address, vec):
         return "alignment"
     return None if mask is None or _equal(lo, mask, groups, vec) else "mask"
-
-
-def _tables(form: Affine) -> Groups:
-    return tuple([table for _, table in form.strides])
 
 
 @cache
@@ -161,140 +152,25 @@ def _equal(lo: Lowering, mask: Form, groups: Groups, vec: int) -> bool:
         return _equal(lo, mask.lhs, groups, vec) and _equal(lo, mask.rhs, groups, vec)
     if not isinstance(mask, Compare):
         return isinstance(mask, Splat)
-    if _constant(mask.lhs, groups) and _constant(mask.rhs, groups):
+    mask = mask.shared
+    if constant_in(mask.lhs, groups) and constant_in(mask.rhs, groups):
         return True
     if mask.predicate not in ("lt", "ge", "gt", "le"):
         return False
     # If `limit` is a multiple of `vec`, both `n < limit` and `n >= limit` change at multiples of `vec` only.
     counting, limit = (mask.lhs, mask.rhs) if mask.predicate in ("lt", "ge") else (mask.rhs, mask.lhs)
     return (
-        _counts_up(counting.const, _tables(counting), groups)
-        and _constant(limit, groups)
+        _counts_up(counting.const, tables_of(counting), groups)
+        and constant_in(limit, groups)
         and all(limit.const[group[0]] % vec == 0 for group in groups)
         and _base_divides(lo, counting, vec)
         and _base_divides(lo, limit, vec)
     )
 
 
-def _constant(form: Affine, groups: Groups) -> bool:
-    return form.uniform or _all_equal((form.const, *_tables(form)), groups)
-
-
-@cache
-def _all_equal(tables: Groups, groups: Groups) -> bool:
-    return all(len({table[r] for r in group}) == 1 for group in groups for table in tables)
-
-
-@cache
 def _counts_up(const: Table, strides: Groups, groups: Groups) -> bool:
-    """Whether in each group the constants are consecutive from a multiple of its length, and the stride tables are equal."""
-    return _all_equal(strides, groups) and all(
-        const[group[0]] % len(group) == 0 and const[r] == const[group[0]] + i
-        for group in groups
-        for i, r in enumerate(group)
-    )
-
-
-# Masks that cut vectors.
-
-
-def _by_ends(mask: Form, groups: Groups, cuts: Cuts) -> bool:
-    """Whether in each group the mask is that of its first and its last register: comparisons of numbers that count up."""
-    if isinstance(mask, Both):
-        return _by_ends(mask.lhs, groups, cuts) and _by_ends(mask.rhs, groups, cuts)
-    if not isinstance(mask, Compare):
-        return isinstance(mask, Splat)
-    lhs, rhs = _constant(mask.lhs, groups), _constant(mask.rhs, groups)
-    if lhs and rhs:
-        return True
-    counting = mask.rhs if lhs else mask.lhs
-    if not (lhs or rhs) or mask.predicate not in _DECIDES or not _in_order(counting.const, _tables(counting), groups):
-        return False
-    # Unsigned numbers may wrap within a group, as in `(i - 2).to(gl.uint64) < n`.
-    if not dtype_of(counting.base).is_int_signed():
-        return False
-    return cuts == "anywhere" or _ends(mask, groups)
-
-
-def _ends(mask: Compare, groups: Groups) -> bool:
-    """Whether a comparison of numbers that count up holds up to one of them; otherwise it holds from one on."""
-    return (_DECIDES[mask.predicate] == -1) != _constant(mask.lhs, groups)
-
-
-_DECIDES = {"lt": -1, "le": -1, "gt": 0, "ge": 0}
-"""The place in a group of the register that decides for all of it, where the left side counts up."""
-LEAST_RUN = 4
-"""Registers of a run for which it pays to ask first whether the mask has it whole."""
-
-
-def cut_runs(mask: Form, count: int) -> Groups:
-    """The longest equal runs of `count` registers that a mask may cut, of at least four; empty if there are none."""
-    vec = power_of_two_part(count) if count else 0
-    while vec >= LEAST_RUN:
-        runs = tuple([tuple(range(start, start + vec)) for start in range(0, count, vec)])
-        if not isinstance(mask, Splat) and _by_ends(mask, runs, "anywhere"):
-            return runs
-        vec //= 2
-    return ()
-
-
-@cache
-def _in_order(const: Table, strides: Groups, groups: Groups) -> bool:
-    """Whether in each group the constants are consecutive, and the stride tables are equal."""
-    return _all_equal(strides, groups) and all(
-        const[r] == const[group[0]] + i for group in groups for i, r in enumerate(group)
-    )
-
-
-def whole_and_some(lo: Lowering, mask: Form, groups: Groups) -> tuple[Value, Value]:
-    """Two predicates of each group: whether the mask has all its registers, and whether it may have some."""
-    return lo.array(at_ends(mask, groups, whole=True)), lo.array(at_ends(mask, groups, whole=False))
-
-
-def bounds(lo: Lowering, mask: Form, groups: Groups) -> tuple[Value | None, Value | None]:
-    """`bound`: where the mask begins and where it ends in each group that it cuts."""
-    return bound(lo, mask, groups, end=False), bound(lo, mask, groups, end=True)
-
-
-def bound(lo: Lowering, mask: Form, groups: Groups, *, end: bool) -> Value | None:
-    """In each group that the mask cuts, the number of its first register in the mask, or (`end`) that behind its last one: an
-    array of int32. None if the mask has no such bound."""
-    if isinstance(mask, Both):
-        lhs, rhs = bound(lo, mask.lhs, groups, end=end), bound(lo, mask.rhs, groups, end=end)
-        if lhs is None or rhs is None:
-            return rhs if lhs is None else lhs
-        return lo.emit(arith.minimum if end else arith.maximum, lhs, rhs)
-    if not isinstance(mask, Compare) or (_constant(mask.lhs, groups) and _constant(mask.rhs, groups)):
-        return None
-    if _ends(mask, groups) != end:
-        return None
-    first = mask.gathered(tuple([group[0] for group in groups]))
-    turned = _constant(mask.lhs, groups)
-    limit, start = (first.lhs, first.rhs) if turned else (first.rhs, first.lhs)
-    at: Value = lo.emit(arith.sub, lo.array(limit), lo.array(start))
-    if mask.predicate in (("le", "gt") if not turned else ("ge", "lt")):
-        at = lo.emit(arith.add, at, lo.emit(regs.splat, lo.constant(1, dtype_of(at)), count=len(groups)))
-    if dtype_of(at) != int32:
-        at = lo.emit(arith.cast, at, dtype=int32)
-    # Of groups that this comparison does not cut, the difference may wrap.
-    outer = lo.emit(regs.splat, lo.constant(len(groups[0]) if end else 0, int32), count=len(groups))
-    return lo.emit(arith.select, lo.array(at_ends(mask, groups, whole=True)), outer, at)
-
-
-def at_ends(mask: Form, groups: Groups, *, whole: bool) -> Form:
-    """One predicate of each group: whether all its registers are in the mask (`whole`), or whether some may be."""
-    if isinstance(mask, Both):
-        lhs, rhs = at_ends(mask.lhs, groups, whole=whole), at_ends(mask.rhs, groups, whole=whole)
-        assert not isinstance(lhs, Affine) and not isinstance(rhs, Affine)
-        return Both(lhs, rhs, len(groups))
-    if isinstance(mask, Splat):
-        return Splat(mask.value, len(groups))
-    assert isinstance(mask, Compare)
-    place = _DECIDES.get(mask.predicate, 0)
-    if _constant(mask.lhs, groups) == whole:
-        # The right side counts up, or some is asked for: the other end decides. Either will do if none counts.
-        place = -1 - place
-    return mask.gathered(tuple([group[place] for group in groups]))
+    """Whether each group counts up from a multiple of its length."""
+    return in_order(const, strides, groups) and all(const[group[0]] % len(group) == 0 for group in groups)
 
 
 # From value facts of tiles.

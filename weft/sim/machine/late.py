@@ -72,10 +72,14 @@ def unstarted_writer(
         except UserError:
             return None
         for (wait, read), held in zip(reads, before, strict=True):
-            if not np.array_equal(machine.heap.read(read), held):
-                writer = None if machine.races is None else machine.races.last_writer(read)
-                if writer is not None and writer[1].loc is not None:
-                    return f"program {writer[0]}, which has not started, stores {wait.memory() or 'it'} here", writer[
-                        1
-                    ].loc
+            if not np.array_equal(machine.heap.read(read), held) and (found := _stored(machine, wait, read)):
+                return found
     return None
+
+
+def _stored(machine: Machine, wait: MemoryWait, read: HeapAccess) -> tuple[str, Loc] | None:
+    """Message text about the program that has stored what another one waits for, with the line of the store."""
+    writer = None if machine.races is None else machine.races.last_writer(read)
+    if writer is None or writer[1].loc is None:
+        return None
+    return f"program {writer[0]}, which has not started, stores {wait.memory() or 'it'} here", writer[1].loc

@@ -63,12 +63,17 @@ def run_blocks(
         for block in turns:
             _advance(block, random)
             if not block.tasks:
-                block.finish()
                 live.remove(block)
-                if all(other.ended for other in block.cluster.blocks):
-                    pending.running -= 1
-                    machine.report.programs += 1
-                    finished(machine.report.programs + pending.canceled)
+                _finish(machine, block, finished)
+
+
+def _finish(machine: Machine, block: Block, finished: Callable[[int], None]) -> None:
+    """End a block whose tasks have ended, and with the last block of a cluster its program."""
+    block.finish()
+    if all(other.ended for other in block.cluster.blocks):
+        machine.pending.running -= 1
+        machine.report.programs += 1
+        finished(machine.report.programs + machine.pending.canceled)
 
 
 def _can_move(task: Task) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache, reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,7 @@ class Request:
             rank = self.task.rank
             notes = owners_of(value.type.linear, rank).reshape(self.shape)
             threads = readers_of(value.type.linear, THREADS, rank).reshape(self.shape) if way == "read" else notes
-        elif len(self.shape) == 2 and self.shape[0] == self.task.threads:
+        elif len(self.shape) > 1 and self.shape[0] == self.task.threads:
             threads = notes = thread_numbers(self.shape)
         else:
             return (THREADS if way == "read" else 0), 0
@@ -208,9 +209,9 @@ _INSTEAD = (
 
 
 @lru_cache(maxsize=256)
-def thread_numbers(shape: tuple[int, int]) -> Array:
-    """The thread of each element of a (threads, registers) array."""
-    return np.repeat(arange(shape[0])[:, None], shape[1], axis=1)
+def thread_numbers(shape: tuple[int, ...]) -> Array:
+    """The thread of each element of an array (threads, registers), or (threads, accesses, elements of each)."""
+    return np.repeat(arange(shape[0]), prod(shape[1:])).reshape(shape)
 
 
 def _part(whole: Any, which: Array | None) -> Any:

@@ -25,8 +25,8 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """A signal pad: that of a rank, among so many. Its words are the signals that have come, by flag and by the rank that sends
-    them, and behind these the signals that have been waited for (`weft.views.symmetric`)."""
+    """The signal pad of rank `rank` of `ranks`. Its words count the signals that have arrived, by flag and by sender. Behind
+    these are counts of the signals that have been waited for (`weft.views.symmetric`)."""
 
     rank: int
     ranks: int

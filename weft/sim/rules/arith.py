@@ -16,8 +16,8 @@ from weft.ir.core import Op
 from weft.ir.types import DType, Pointer, RegsType, TileType, Type
 from weft.ops import arith
 from weft.ops.check import dtype_of
-from weft.sim.machine import wraps
-from weft.sim.machine.data import Array, Data, Mark, chosen, marked, undefined_in, union
+from weft.sim.machine import logic, wraps
+from weft.sim.machine.data import Array, Data, Mark, marked, undefined_in, union
 from weft.sim.machine.tasks import DIVIDED, Task
 from weft.sim.machine.wraps import CAUSE, WORD, inexact, wrapped_in
 from weft.sim.numbers import arithmetic as numbers
@@ -166,35 +166,14 @@ def _clamp(task: Task, op: Op, x: Data, low: Data, high: Data) -> Data:
     return Data(array, undefined_in((x, low, high)), inexact((x, low, high)))
 
 
-def _absorbing(
-    compute: Callable[[Array, Array], Array],
-    absorbs: Callable[[Array], Array],
-    wrapped: Callable[[Data, Data], Mark | None],
-) -> Callable[..., Data]:
-    """The rule of `and` or `or`: if one operand alone decides the result, the other may be undefined (`inside & flags`)."""
-
-    def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
-        result = compute(lhs.array, rhs.array)
-        marks = None if lhs.wrapped is None and rhs.wrapped is None else wrapped(lhs, rhs)
-        if lhs.undefined is None and rhs.undefined is None:
-            return Data(result, None, marks)
-        return Data(result, union(_unless(lhs, rhs, absorbs), _unless(rhs, lhs, absorbs)), marks)
-
-    return run
+@rule(arith.and_)
+def _and(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
+    return logic.conjunction(lhs, rhs)
 
 
-def _unless(data: Data, other: Data, absorbs: Callable[[Array], Array]) -> Mark | None:
-    """The undefined elements of `data`, except where `other` alone decides the result."""
-    if data.undefined is None:
-        return None
-    decided = absorbs(other.array)
-    if other.undefined is not None:
-        decided = decided & ~other.undefined.mask
-    return marked(data.undefined.mask & ~decided, data.undefined.cause, data.undefined.loc)
-
-
-rule(arith.and_)(_absorbing(np.bitwise_and, lambda x: x == 0, wraps.of_and))
-rule(arith.or_)(_absorbing(np.bitwise_or, lambda x: np.bitwise_not(x) == 0, wraps.of_or))
+@rule(arith.or_)
+def _or(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
+    return logic.disjunction(lhs, rhs)
 
 
 @rule(arith.shl)
@@ -215,11 +194,7 @@ def _cmp(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
 
 @rule(arith.select)
 def _select(task: Task, op: Op, condition: Data, lhs: Data, rhs: Data) -> Data:
-    result = chosen(condition.array, lhs, rhs)
-    if condition.undefined is None and condition.wrapped is None:
-        return result
-    undefined = union(condition.undefined, result.undefined)
-    return Data(result.array, undefined, union(condition.wrapped, result.wrapped))
+    return logic.selection(condition, lhs, rhs)
 
 
 @rule(arith.cast)

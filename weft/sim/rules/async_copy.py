@@ -8,7 +8,8 @@ from weft.errors import hazard
 from weft.ir.core import Op
 from weft.ir.types import TileType
 from weft.ops import async_copy
-from weft.sim.machine.data import Array, Data, Mark, arange
+from weft.sim.machine import logic
+from weft.sim.machine.data import Array, Data, Mark, arange, moved
 from weft.sim.machine.hardware import linear_of
 from weft.sim.machine.tasks import Task
 from weft.sim.memory import global_access as access
@@ -22,7 +23,7 @@ from weft.sim.memory.verdicts import MANY
 from weft.sim.numbers.arithmetic import bits_dtype
 from weft.sim.rule import rule
 from weft.sim.rules.mbarrier import barrier_at
-from weft.sim.rules.regs import between, per_thread, table_of
+from weft.sim.rules.regs import along, between, per_thread, table_of
 from weft.sim.rules.shared import bases, element_of, shared_type
 
 MASKED_OFF = "the copy that writes it is masked off, with `zeros=False`"
@@ -43,8 +44,8 @@ def _full(data: Data, shape: tuple[int, ...]) -> Data:
 
 @rule(async_copy.copy)
 def _copy(
-    task: Task, op: Op, handle: Handle, base: Data, ptr: Data, mask: Data | None, active: Data | None, sizes: Data | None,
-    *strides: Data,
+    task: Task, op: Op, handle: Handle, base: Data, ptr: Data, mask: Data | None, active: Data | None, begin: Data | None,
+    end: Data | None, *strides: Data,
 ) -> None:  # fmt: skip
     """Each thread's copies; inactive ones copy nothing."""
     vec, element = int(op.attrs["vec"]), element_of(op.operands[0])
@@ -58,23 +59,25 @@ def _copy(
     if not np.any(chosen):
         return
     _check_aligned(task, op, handle, elements[..., 0], chosen, element.itemsize * vec)
-    if sizes is not None:
-        address, mask, vec = _each(task, address, mask, sizes, vec, element.itemsize)
+    apart = begin is not None or end is not None
+    if apart:
+        address, mask = _each(task, address, mask, between(vec, begin, end), element.itemsize)
+        vec = 1
     elif vec == 1:
         elements, threads = elements[..., 0], threads[..., 0]
     place = places.some_place(task, handle, element, elements, elements[chosen].ravel(), threads[chosen].ravel())
-    with task.only(chosen if sizes is None else chosen[..., None]):
+    with task.only(chosen[..., None] if apart else chosen):
         request = Request(task, op, address, mask, vec, operand=2)
         _start(task, op, handle, place, request, chosen)
 
 
-def _each(task: Task, address: Data, mask: Data | None, sizes: Data, vec: int, itemsize: int) -> tuple[Data, Data, int]:
-    """The addresses and the mask of the elements of copies that read `sizes` of theirs each."""
-    own = np.asarray(per_thread(task, address, np.shape(address.array)[-1]).array)[..., None] + arange(vec) * itemsize
-    on = between(vec, None, sizes)
+def _each(task: Task, address: Data, mask: Data | None, on: Data, itemsize: int) -> tuple[Data, Data]:
+    """The address of each element of copies, and its mask: `on`, of the elements of a copy, and the mask of the copy."""
+    starts = along(per_thread(task, address, np.shape(address.array)[-1]))
+    own = access.moved_by(starts, Data(arange(np.shape(on.array)[-1])), itemsize)
     if mask is not None:
-        on = on & np.asarray(mask.array)[..., None]
-    return Data(own), Data(np.broadcast_to(on, own.shape)), 1
+        on = logic.conjunction(along(mask), on)
+    return own, moved(on, lambda array: np.broadcast_to(array, np.shape(own.array)))
 
 
 def _check_aligned(task: Task, op: Op, handle: Handle, starts: Array, chosen: Array, width: int) -> None:
@@ -113,7 +116,8 @@ def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, c
         at = ... if at is None else at
         places.put(task, handle, place, request.element, place.elements[at], bits[at])
         if request.where is not None and not op.attrs.get("zeros", True):
-            left = Mark(np.broadcast_to(~request.where, place.elements.shape)[at], MASKED_OFF, op.loc)
+            off = ~request.where if request.access.vec == 1 else ~request.where[..., None]
+            left = Mark(np.broadcast_to(off, place.elements.shape)[at], MASKED_OFF, op.loc)
             places.mark(task, handle, place, request.element, place.elements[at], left)
 
     running = task.active

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.ir.core import Op
 from weft.ops import memory
-from weft.sim.machine import late
+from weft.sim.machine import late, logic
 from weft.sim.machine.data import Array, Data, arange, moved
 from weft.sim.machine.tasks import Task
 from weft.sim.machine.wait import PollWait, Run
@@ -17,7 +17,7 @@ from weft.sim.memory.global_access import Request
 from weft.sim.memory.heap import HeapAccess
 from weft.sim.rule import rule
 from weft.sim.rules.control import Overtaken
-from weft.sim.rules.regs import between, per_thread, table_of
+from weft.sim.rules.regs import along, between, flattened, per_thread, table_of
 
 
 @rule(memory.addptr)
@@ -119,11 +119,11 @@ def _part(
     """The elements of each access from number `begin` to before `end`, as accesses of their own: (threads, n * vec)."""
     vec, n, size = op.attrs["vec"], len(op.attrs["registers"]), access.pointee(op).itemsize
     constants, *factors = table_of(op, "offsets")
-    on = np.asarray(mask.array)[..., None] & between(vec, begin, end)
+    on = flattened(task, logic.conjunction(along(mask), between(vec, begin, end)), n, vec)
     starts = per_thread(task, access.moved_by(ptr, access.offset_of(constants, strides, factors), size), n)
     every = moved(starts, lambda array: np.repeat(array, vec, 1))
     address = access.moved_by(every, Data(np.tile(arange(vec), n)), size)
-    return Request(task, op, address, Data(np.broadcast_to(on, (task.threads, n, vec)).reshape(task.threads, n * vec)))
+    return Request(task, op, address, on)
 
 
 @rule(memory.load_part)

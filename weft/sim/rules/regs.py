@@ -10,9 +10,10 @@ from weft.ir.core import Op
 from weft.ir.types import RegsType
 from weft.ops import regs
 from weft.ops.check import dtype_of
-from weft.sim.machine.data import Array, Data, arange, chosen, marked, moved, stacked, undefined_in, union
+from weft.sim.machine import logic
+from weft.sim.machine.data import Array, Data, arange, marked, moved, stacked, undefined_in, union
 from weft.sim.machine.tasks import Task
-from weft.sim.machine.wraps import CAUSE, WORD, wrapped_in
+from weft.sim.machine.wraps import CAUSE, WORD, inexact, wrapped_in
 from weft.sim.numbers import arithmetic as numbers
 from weft.sim.rule import rule
 
@@ -54,13 +55,18 @@ def _narrow(task: Task, op: Op, x: Data) -> Data:
     return Data(numbers.cast(x.array, dtype_of(op.uses[0]), op.attrs["dtype"]), x.undefined)
 
 
-def between(vec: int, begin: Data | None, end: Data | None) -> Array:
+def along(data: Data) -> Data:
+    """A value of each access or run, along a further last axis for the elements of it."""
+    return moved(data, lambda array: np.asarray(array)[..., None])
+
+
+def between(vec: int, begin: Data | None, end: Data | None) -> Data:
     """Which of elements 0 to `vec` - 1 are from number `begin` to before `end`, along a further last axis."""
-    number, kept = arange(vec), np.ones(vec, bool)
-    if begin is not None:
-        kept = kept & (np.asarray(begin.array)[..., None] <= number)
-    if end is not None:
-        kept = kept & (number < np.asarray(end.array)[..., None])
+    number, kept = arange(vec), Data(np.ones(vec, bool))
+    for bound, holds in ((begin, np.less_equal), (end, np.greater)):
+        if bound is not None:
+            each = along(bound)
+            kept = logic.conjunction(kept, Data(holds(each.array, number), each.undefined, inexact((each,))))
     return kept
 
 
@@ -68,11 +74,15 @@ def between(vec: int, begin: Data | None, end: Data | None) -> Array:
 def _within(
     task: Task, op: Op, x: Data, other: Data, whole: Data, some: Data, begin: Data | None, end: Data | None
 ) -> Data:
-    vec = int(op.attrs["vec"])
-    part = np.asarray(some.array)[..., None] & between(vec, begin, end)
-    on = np.asarray(whole.array)[..., None] | part
-    on = np.broadcast_to(on, (task.threads, _count(op) // vec, vec)).reshape(task.threads, -1)
-    return chosen(on, x, per_thread(task, other, _count(op)))
+    vec, count = int(op.attrs["vec"]), _count(op)
+    part = logic.conjunction(along(some), between(vec, begin, end))
+    on = flattened(task, logic.disjunction(along(whole), part), count // vec, vec)
+    return logic.selection(on, x, per_thread(task, other, count))
+
+
+def flattened(task: Task, data: Data, n: int, vec: int) -> Data:
+    """A value of each of `vec` elements of `n` accesses or runs, as (threads, n * vec)."""
+    return moved(data, lambda array: np.broadcast_to(array, (task.threads, n, vec)).reshape(task.threads, n * vec))
 
 
 @rule(regs.splat)

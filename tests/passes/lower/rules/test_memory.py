@@ -284,7 +284,7 @@ def test_widths_follow_the_pointer(divisible, vec):
     assert copied(8, divisible=divisible).attrs["vec"] == vec
 
 
-@pytest.mark.parametrize(("limit", "vec"), [((4000, int32, 16), 4), ((4000, int32, 2), 2), ((4001, int32, 1), 4)])
+@pytest.mark.parametrize(("limit", "vec"), [((4000, int32, 16), 4), ((4002, int32, 2), 4), ((4001, int32, 1), 4)])
 def test_widths_by_what_divides_the_limit_of_a_mask(limit, vec):
     load = copied(8, limit=limit)
     assert load.attrs["vec"] == vec

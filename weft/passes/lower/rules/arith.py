@@ -13,10 +13,10 @@ from weft.ir.types import DType, RegsType, ScalarType, TileType, Type, float32, 
 from weft.ops import arith, regs
 from weft.ops.check import linear_of
 from weft.ops.regs import Table
+from weft.passes.lower.cuts import Groups, bounds, cut_runs, whole_and_some
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, bounded, sum_strides
 from weft.passes.lower.placement import leaders_of_runs, splits, union
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Groups, bounds, cut_runs, whole_and_some
 
 
 def elementwise(lo: Lowering, op: Op) -> None:
@@ -227,7 +227,7 @@ def cmp(lo: Lowering, op: Op) -> None:
     # One comparison serves a run of elements for which it is known to be the same, as of columns with a multiple of 8.
     linear, runs = linear_of(op.result), lo.facts()[op.result].constant
     alike = leaders_of_runs(linear, tuple(map(power_of_two_part, runs)))
-    lo.define(op, Compare(op.attrs["predicate"], a, b).gathered(alike))
+    lo.define(op, Compare(op.attrs["predicate"], a, b, alike))
 
 
 def and_(lo: Lowering, op: Op) -> None:

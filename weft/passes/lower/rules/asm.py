@@ -1,4 +1,4 @@
-"""Lowering of inline PTX that runs once in each thread: on register arrays instead of tiles."""
+"""Lowering of inline PTX: on register arrays instead of tiles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from weft.layout.linear.ends import count
 from weft.ops import asm
 from weft.passes.lower.forms import Array
 from weft.passes.lower.handles import view
+from weft.passes.lower.rules.elements import in_packs
 from weft.passes.lower.state import Lowering, LowerRule
 
 
@@ -25,4 +26,17 @@ def _operand(lo: Lowering, value: Value) -> Value:
     return lo.array(lo.form(value)) if isinstance(value.type, TileType) else lo.scalar(value)
 
 
-RULES: dict[OpDef, LowerRule] = {asm.block: block, asm.block_volatile: block, asm.block_memory: block}
+def inline(lo: Lowering, op: Op) -> None:
+    """Text that runs for each pack of registers. Without packs it is elementwise."""
+    if op.attrs["pack"] > 1:
+        in_packs(lo, op, lambda arrays: lo.create(op.kind, arrays, op.attrs))
+    elif any(isinstance(value.type, TileType) for value in op.uses):
+        lo.default(lo, op)
+    else:
+        lo.env.update(zip(op.results, lo.keep(op, tuple([lo.scalar(v) for v in op.uses])), strict=True))
+
+
+RULES: dict[OpDef, LowerRule] = {
+    **dict.fromkeys((asm.inline_asm, asm.inline_asm_volatile), inline),
+    **dict.fromkeys((asm.block, asm.block_volatile, asm.block_memory), block),
+}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.ir.core import Op, OpDef
-from weft.ops import async_copy
+from weft.ir.core import Op, OpDef, Value
+from weft.ops import arith, async_copy
 from weft.ops.check import pointer_of
 from weft.ops.regs import Table
+from weft.passes.lower.cuts import Cuts, at_ends, bounds
 from weft.passes.lower.forms import Form
 from weft.passes.lower.handles import view
 from weft.passes.lower.operands import require
 from weft.passes.lower.rules.memory import operand_form, predicate
 from weft.passes.lower.rules.shared import places, plan
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Cuts, Tiles, Vectors, address_operands, at_ends, bound, vectorize
+from weft.passes.lower.vectors import Tiles, Vectors, address_operands, vectorize
 
 # cp.async copies 4, 8 or 16 bytes (PTX ISA, cp.async).
 LEAST_BYTES = 4
@@ -34,16 +35,22 @@ def global_to_shared(lo: Lowering, op: Op) -> None:
     whole, piece = [i // pieces for i in order], [i % pieces * vectors.vec for i in order]
     pointer, strides, tables = address_operands(lo, address, vectors.leaders)
     moved = tuple([(added[i] if added else 0) + p for i, p in zip(whole, piece, strict=True)])
-    read = None
+    begin, end = None, None
     if vectors.cut and masked is not None:
-        on, read = lo.array(at_ends(masked, vectors.groups, whole=False)), bound(lo, masked, vectors.groups, end=True)
+        # A copy also reads the bytes before `begin`. They cannot fault: they are in the same aligned 16 bytes as an element of
+        # the mask, so in a mapped page. Where a copy has no element of the mask, it must not read.
+        on: Value | None = lo.array(at_ends(masked, vectors.groups, whole=False))
+        begin, end = bounds(lo, masked, vectors.groups)
+        if begin is not None and end is not None:
+            on = lo.emit(arith.and_, on, lo.emit(arith.cmp, begin, end, predicate="lt"))
     else:
         on = predicate(lo, masked, vectors.leaders, None)
     lo.emit(
-        async_copy.copy, view(lo, handle), base, pointer, on, lo.has_clear(access.lane_mask, access.warp_mask), read, *strides,
+        async_copy.copy, view(lo, handle), base, pointer, on, lo.has_clear(access.lane_mask, access.warp_mask), begin, end,
+        *strides,
         offsets=tables, places=tuple([offsets[i] for i in whole]), vec=vectors.vec,
         added=moved if any(moved) else (), pads=access.pads, cache=op.attrs["cache"], l2=op.attrs["l2"],
-        prefetch=op.attrs["prefetch"],
+        prefetch=op.attrs["prefetch"], zeros=op.attrs["zeros"],
     )  # fmt: skip
 
 

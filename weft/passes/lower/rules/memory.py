@@ -18,12 +18,13 @@ from weft.ops import arith, control, memory, regs, sync
 from weft.ops.check import linear_of, pointer_of
 from weft.ops.regs import Table
 from weft.passes.lower.blocks import acting, both, owns_first, where
+from weft.passes.lower.cuts import Cuts, bounds, whole_and_some
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
 from weft.passes.lower.forms import Array, Form, Splat, sum_strides
 from weft.passes.lower.placement import leaders, owned
 from weft.passes.lower.rules.arith import affine, elementwise, kept_scalar
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.vectors import Cuts, Tiles, Vectors, address_operands, bounds, vectorize, whole_and_some
+from weft.passes.lower.vectors import Tiles, Vectors, address_operands, vectorize
 
 REDUCED_BYTES = 16
 """Of the widest vector that is added to memory (PTX ISA, red)."""
@@ -95,15 +96,9 @@ def load(lo: Lowering, op: Op) -> None:
         offsets=offsets, registers=registers, vec=vectors.vec, count=len(wanted), name=op.result.name, **op.attrs,
     )  # fmt: skip
     if cut is not None:
-        with lo.nested(()) as then:
-            part: Value = lo.emit(
-                memory.load_part, base, value, cut.cut, *cut.bounds(), *strides,
-                offsets=offsets, registers=registers, vec=vectors.vec, name=op.result.name, **_hints(op, memory.load_part),
-            )  # fmt: skip
-            lo.emit(control.yield_, part)
-        with lo.nested(()) as orelse:
-            lo.emit(control.yield_, value)
-        value = lo.emit(control.if_, cut.any, regions=(then.done, orelse.done), name=op.result.name)
+        value = _with_parts(
+            lo, op, cut, (base, value, strides), {"offsets": offsets, "registers": registers, "vec": vectors.vec}
+        )
     if reader is not None:
         lo.env[op.result] = broadcast_scalar(lo, value, op.result in lo.used)
         return
@@ -111,6 +106,23 @@ def load(lo: Lowering, op: Op) -> None:
         lo.env[op.result] = lo.emit(regs.extract, value, index=0, name=op.result.name)
         return
     lo.define(op, lo.picked(Array(value), tuple([slot[r] for r in same])))
+
+
+def _with_parts(
+    lo: Lowering, op: Op, cut: Cut, operands: tuple[Value, Value, tuple[Value, ...]], places: dict[str, Any]
+) -> Value:
+    """A loaded value, with the elements of vectors that the mask cuts: read in a branch of threads that have such vectors."""
+    base, value, strides = operands
+    name = op.result.name
+    with lo.nested(()) as then:
+        hints = _hints(op, memory.load_part)
+        part: Value = lo.emit(
+            memory.load_part, base, value, cut.cut, *cut.bounds(), *strides, name=name, **places, **hints
+        )
+        lo.emit(control.yield_, part)
+    with lo.nested(()) as orelse:
+        lo.emit(control.yield_, value)
+    return lo.emit(control.if_, cut.any, regions=(then.done, orelse.done), name=name)
 
 
 @dataclass(frozen=True, slots=True)

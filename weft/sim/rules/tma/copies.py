@@ -270,9 +270,9 @@ def _load(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Dat
 
 
 def _unmarked(task: Task, coords: tuple[Data, ...]) -> tuple[Mark | None, tuple[Data, ...]]:
-    """A mark on the elements that a load brings if any of its coordinates is undefined, and the coordinates without marks.
+    """The mark of a load's elements, which are undefined if any of its coordinates is, and the coordinates without marks.
 
-    A load may start anywhere in or outside of its tensor, so it is harmless if nobody uses what it brings: a pipeline may
+    A load may start anywhere in or outside of its tensor, so it is harmless if nobody uses its elements: a pipeline may
     prefetch the tile after its last one."""
     cause = next((data.undefined for data in coords if task.has_undefined(data)), None)
     if cause is None:
