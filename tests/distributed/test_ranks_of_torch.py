@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,8 @@ STARTS = {"tensor": [1 << 20, 2 << 20, 3 << 20], "pad": [4 << 20, 5 << 20, 6 << 
 class Tensor:
     """A tensor of the fake: rank 1's, some bytes behind the start of its pool."""
 
-    device, dtype, shape = SimpleNamespace(type="cuda"), "torch.float32", (8,)
+    device: Any = SimpleNamespace(type="cuda", index=0)
+    dtype, shape = "torch.float32", (8,)
 
     def __init__(self, pool: str, skip: int) -> None:
         self.pool, self.skip = pool, skip
@@ -36,7 +38,10 @@ class Fake:
     group = SimpleNamespace(WORLD=SimpleNamespace(group_name="0"))
 
     def __init__(self) -> None:
-        self.cuda = SimpleNamespace(is_current_stream_capturing=lambda: False, synchronize=self.synchronize)
+        self.cuda = SimpleNamespace(
+            is_current_stream_capturing=lambda: False, synchronize=self.synchronize, device=lambda device: nullcontext()
+        )  # fmt: skip
+        self.refused: Any = None
         self.pads: list[int] = []
         self.barriers = 0
         self.backend = "CUDA"
@@ -54,11 +59,18 @@ class Fake:
 
     def empty(self, words: int, dtype: Any, device: Any) -> Tensor:
         self.pads.append(words)
-        return Tensor("pad", 0)
+        made = Tensor("pad", 0)
+        made.device = device
+        return made
+
+    def device(self, name: str) -> str:
+        return name
 
     def rendezvous(self, tensor: Tensor, name: str) -> Any:
         if not isinstance(tensor, Tensor) or name not in ("0", "tensor parallel"):
             raise RuntimeError("not symmetric")
+        if self.refused is not None and tensor.device == self.refused:
+            raise RuntimeError("Detected use of TeamManager on multiple devices. This is not supported.")
         return SimpleNamespace(
             rank=1, world_size=3, buffer_ptrs=self.starts[tensor.pool], multicast_ptr=9 << 20, barrier=self.barrier
         )
@@ -100,6 +112,17 @@ def test_the_pad_is_made_once(fake: Fake):
     assert group.pads() == group.pads() == tuple(STARTS["pad"])
     assert fake.pads == [pad_words(3)]
     assert fake.barriers == 1
+
+
+def test_the_pad_of_nvshmem_is_on_the_device_as_pytorch_was_told_it(fake: Fake):
+    """To PyTorch "cuda" and "cuda:0" are two devices."""
+    fake.backend = "NVSHMEM"
+    group = of_torch.group_of(Tensor("tensor", 0), None)
+    for refused, tried in (("cuda", 2), (Tensor.device, 1)):
+        fake.refused, fake.pads = refused, []
+        of_torch._pads.clear()  # pyright: ignore[reportPrivateUsage]
+        assert len(set(group.pads())) == 1
+        assert len(fake.pads) == tried
 
 
 def test_a_subgroup_has_a_pad_and_questions_of_its_own(fake: Fake):

@@ -74,24 +74,22 @@ class TorchGroup:
         key = self.name, str(self.device)
         with _lock:
             if key not in _pads:
-                pad = self._zeroed_pad()
+                pad, handle = self._shared_pad()
+                self._zero(pad, handle)
                 own = pad.data_ptr()
-                addresses = _addresses(_handle(pad, self.name), own) if self.numbers is None else (own,) * self.size
+                addresses = _addresses(handle, own) if self.numbers is None else (own,) * self.size
                 _pads[key] = pad, addresses
             return _pads[key][1]
 
-    def _zeroed_pad(self) -> Any:
-        """A pad on every rank. The barrier comes last: no rank may signal a pad that another one still zeroes."""
-        torch = _module("torch")
-        pad, handle = self._shared_pad()
+    def _zero(self, pad: Any, handle: Any) -> None:
+        """Zero the pad on every rank. The barrier comes last: no rank may signal a pad that another one still zeroes."""
         pad.zero_()
         if self.numbers is None:
             handle.barrier()
         else:
             # The barrier of a handle of NVSHMEM's memory does nothing (PyTorch 2.8 to 2.11).
-            torch.cuda.synchronize(self.device)
+            _module("torch").cuda.synchronize(self.device)
             compare(self.name, self.rank, self.size, "their signal pads", "zeroed")
-        return pad
 
     def _shared_pad(self) -> tuple[Any, Any]:
         """A new pad, and its handle.
