@@ -243,7 +243,7 @@ def peer_copy(group: Group, quick: bool) -> list[Line]:
 
         target = symm_mem.rendezvous(out, group.name).get_buffer(after, out.shape, out.dtype)[group.rank]
         variants["cudaMemcpyPeerAsync"] = lambda: target.copy_(x)
-    found = group.measure(variants, _rounds(quick, 30), 5)
+    found = group.measure(variants, _rounds(quick, 30), 20)
     ours = found.pop("weft")
     goals = (Goal(1 / 0.98, "cudaMemcpyPeerAsync", ceiling=True),)
     what = f"copy {nbytes >> 20} MiB to the next rank"
@@ -380,7 +380,7 @@ def dispatch(group: Group, quick: bool) -> list[Line]:
         group.torch.testing.assert_close(returned().float(), wanted, rtol=0.03, atol=0.05)
         what = f"{count} tokens of {width}, {experts} experts, top {slots}"
         goals = () if goal is None else (Goal(goal, ceiling=True),)
-        for how, found in group.timed({"dispatch": forth, "combine": returned}, _rounds(quick, 20), 5).items():
+        for how, found in group.timed({"dispatch": forth, "combine": returned}, _rounds(quick, 20), 20).items():
             lines.append(Line(f"dispatch {what}, {how}", found["dispatch"], "us", {}, goals))
             lines.append(Line(f"combine {what}, {how}", found["combine"], "us", {}))
     return lines

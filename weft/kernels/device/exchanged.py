@@ -13,6 +13,7 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.ranks import meet, signal_flags
+from weft.language.extra.cuda import gdc_wait
 
 
 @jit
@@ -61,6 +62,7 @@ def dispatch(
     TILE: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr,
 ):  # fmt: skip
     """Store each token to the ranks of its K experts; `places`: its row there, or -1 where there is no expert or no room."""
+    gdc_wait()
     program = gl.program_id(0)
     exchange_counts(counts, own, experts, PROGRAMS, BINS, BIN)
     table = gl.allocate_shared_memory(gl.int32, [BINS], gl.SwizzledSharedLayout(1, 1, 1, [0]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.language.extra.cuda import gdc_launch_dependents
 
 LANES = 32
 
@@ -70,6 +71,8 @@ def place_chunks(
 ) -> None:  # fmt: skip
     """`order`: positions of elements in the sorted order; `places`: where each element has gone; `offsets` [bound + 1]. Without
     `before` there is one chunk, whose counts are stored to `totals`."""
+    # A launch behind this one that waits for it may begin meanwhile.
+    gdc_launch_dependents()
     chunk = gl.program_id(0)
     start = chunk.to(gl.int64) * CHUNK
     number, inside = numbers(ids, start, count, bound, CHUNK)

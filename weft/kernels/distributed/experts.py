@@ -82,7 +82,7 @@ def dispatch(
         x, ids, ordered.counts, ordered.offsets, ordered.places, rows, counts, found.offsets, found.places, given.shape[0],
         given.shape[1], experts, each, room.shape[0], slots, programs, lines, columns, tile, bins, line,
     )  # fmt: skip
-    launched(exchanged.dispatch, programs, arguments, {"num_warps": WARPS}, stream)
+    launched(exchanged.dispatch, programs, arguments, {"num_warps": WARPS, "launch_pdl": True}, stream)
     for temporary in ordered:
         used_on(temporary, stream)
     return found
