@@ -46,6 +46,10 @@ def wrong(x: gl.symmetric, y, CASE: gl.constexpr, EACH: gl.constexpr):
         gl.multimem_ld_reduce(x.local, op="xor")
     elif CASE == "multimem op":
         gl.multimem_red(x.local, 1.0, op="sub")
+    elif CASE == "word type":
+        gl.wait_value(x, 0)
+    elif CASE == "word of a pointer":
+        gl.wait_value(y, 0)
     elif CASE == "run-time rank":
         gl.store(x.peer(x.rank + 2), 1.0)
     else:
@@ -63,6 +67,8 @@ MISTAKES = [
     ("count", "ranks-count", "got 0"),
     ("multicast", "ranks-no-multicast", "x has no multicast address"),
     ("multimem type", "multimem-type", "got float32, and takes for op='xor' int32"),
+    ("word type", "ranks-word-type", "int32 or int64, and got one of float32"),
+    ("word of a pointer", "ranks-symmetric-needed", "gl.wait_value needs a symmetric tensor"),
     ("multimem op", "multimem-type", "got op='sub', and takes op add, min"),
 ]
 
@@ -77,6 +83,67 @@ def test_a_mistake_in_a_kernel(case: str, code: str, words: str):
     assert error.code == code
     assert words in error.message
     assert error.loc is not None
+
+
+@weft.jit
+def wrong_words(words: gl.symmetric, CASE: gl.constexpr):
+    if CASE == "index":
+        gl.wait_value(words, 0.5)
+    elif CASE == "value":
+        gl.wait_value(words, 0, True)
+    elif CASE == "timeout":
+        gl.wait_value(words, 0, timeout_ns=-1)
+    else:
+        gl.wait_value(words, 0, sem="release")
+
+
+WRONG_WORDS = [
+    ("index", "ranks-word-number", "as its index"), ("value", "ranks-word-number", "as its value"),
+    ("timeout", "ranks-timeout", "gl.wait_value waits for a number of nanoseconds"), ("sem", "language-poll-order", "release"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "code", "words"), WRONG_WORDS)
+def test_a_mistake_with_a_word(case: str, code: str, words: str):
+    error = caught(lambda rank: wrong_words[1](weft.Symmetric(weft.distributed.empty(4, np.int32)), case))
+    assert isinstance(error, CompilationError)
+    assert error.code == code
+    assert words in error.message
+    assert error.loc is not None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "code", "words"),
+    [
+        (np.float32, (0, 0, 1), "ranks-word", "a symmetric tensor of int32, and got float32"),
+        (np.int32, (2, 0, 1), "ranks-option", "rank=2, which is not a rank from 0 to 1"),
+        (np.int32, (0, 4, 1), "ranks-option", "index=4, which is not a word from 0 to 3"),
+        (np.int32, (0, 0, 1 << 31), "ranks-option", "a number of 32 bits"),
+    ],
+)
+def test_a_mistake_with_a_write(dtype: Any, given: tuple[int, int, int], code: str, words: str):
+    def on(rank: int):
+        weft.distributed.write_value(weft.Symmetric(weft.distributed.empty(4, dtype)), *given)
+
+    error = caught(on)
+    assert error.code == code
+    assert words in error.message
+
+
+def test_no_rank_of_a_peer_on_the_host():
+    assert caught(lambda rank: weft.Symmetric(weft.distributed.empty(4, np.float32)).peer(3)).code == "ranks-option"
+
+
+@weft.jit
+def waits_for_a_word(words: gl.symmetric):
+    gl.wait_value(words, 2, 7)
+
+
+def test_a_word_that_nobody_writes():
+    error = caught(lambda rank: waits_for_a_word[1](weft.Symmetric(weft.distributed.empty(4, np.int32))))
+    assert isinstance(error, Deadlock)
+    assert "words[2] to become 7; it holds 0" in error.related[0][0]
+    assert "weft.distributed.write_value()" in error.fix
 
 
 @weft.jit
