@@ -9,7 +9,7 @@ simulator a common clock. The table counts how many tiles were multiplied betwee
 
     python examples/matmul_scattered.py [--plot FILE] [--sim]
 
-`weft.kernels.distributed.matmul_reduce_scatter` is this kernel for Hopper's tensor cores and TMA.
+`weft.kernels.distributed.matmul_reduce_scatter` does the same on tensor cores, with the products of `weft.kernels.matmul`.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from weft.forms import of_torch
 from weft.loading import load_module
 from weft.locks import Lock, lazy
 from weft.plain import as_number, one_of, several
-from weft.runtime import binder, driver, grid, rehearsal, streams, views, watch
+from weft.runtime import binder, driver, fingerprint, grid, rehearsal, streams, views, watch
 from weft.runtime.arguments import HOST, array, host_buffer
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Launch, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
@@ -313,7 +313,7 @@ class JITFunction(Referenced, Method[P, R]):
         for value in run_time.values():
             agree: Any = getattr(value, "__weft_agree__", None)
             if agree is not None:
-                together = agree(compiled.name, compiled.binary.cubin)
+                together = agree(self.__name__, fingerprint.common(compiled.request, self._constexprs))
         if together is not None:
             # The launch is not remembered, so that the next one comes here, too.
             with together:
@@ -323,6 +323,11 @@ class JITFunction(Referenced, Method[P, R]):
         if keep is not None:
             keep(launcher, size, values)
         return run(size, stream, *values)
+
+    @lazy
+    def _constexprs(self) -> frozenset[str]:
+        """The parameters that are constants in every launch."""
+        return frozenset(p.name for p in self.params if p.constexpr)
 
     def _launcher(self, compiled: CompiledKernel, ordinal: int, torch: bool) -> Launcher:
         """The launcher of a compiled kernel on a device, for PyTorch's stream or the default stream; made once."""

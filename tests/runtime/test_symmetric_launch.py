@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.runtime.fake_driver import WARM, FakeTensor
+from weft import language as gl
 from weft.distributed.symmetric import Symmetric
 from weft.kernel import jit
 from weft.runtime.specialise import Pointer, Scalar, View, specialise
@@ -90,4 +91,28 @@ def test_the_driver_gets_every_address(cuda, compiler, group):
         kernel[3](shared, 5)
         assert cuda.launches[-1].words == (0x2000, 1, 0x1000, 0x2000, 0x7000, 0x8000, 0x8000, 5)
     assert len(compiler.requests) == 1
-    assert {what for what, _ in group.compared} == {"the machine code of kernel kernel"}
+    assert {what for what, _ in group.compared} == {"the text, constants or types of kernel kernel"}
+
+
+def test_ranks_may_pass_other_numbers_but_no_other_constants(cuda, compiler, group):
+    """What a number is specialised on is not compared: a rank may have 1 token, a multiple of 16, or any other number."""
+
+    @jit
+    def kernel(x, n, SIZE: gl.constexpr):
+        """Take a symmetric tensor, a number and a constant."""
+
+    @jit
+    def other(x, n, SIZE: gl.constexpr):
+        """Another text."""
+
+    # A number that is 1 is none of the parameters.
+    cuda.parameters = 7
+    shared = Symmetric(FakeTensor(0x2000))
+    for number in (1, 5, 48, 1 << 40):
+        kernel[3](shared, number, 4)
+    assert len(compiler.requests) == 4
+    assert len({form for _, form in group.compared}) == 1
+    for call in (lambda: kernel[3](shared, 5, 8), lambda: kernel[3](shared, None, 4), lambda: other[3](shared, 5, 4)):
+        before = len({form for _, form in group.compared})
+        call()
+        assert len({form for _, form in group.compared}) == before + 1

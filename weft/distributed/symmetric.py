@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from math import prod
 from typing import Any
 
@@ -88,10 +87,11 @@ class Symmetric:
         """Whether the tensor has a multicast address, `x.multicast` in kernels."""
         return self._argument.key.multicast
 
-    def __weft_agree__(self, kernel: str, code: bytes) -> AbstractContextManager[None] | None:
-        """Before the first launch of a compiled kernel: compare it with that of the other ranks. Raises LaunchError
-        (ranks-different, ranks-silent). Returns a block in which to launch if it has to be called before every launch."""
-        return self.group.agree(f"the machine code of kernel {kernel}", sha256(code).hexdigest()[:16])
+    def __weft_agree__(self, kernel: str, form: str) -> AbstractContextManager[None] | None:
+        """Before the first launch of a compiled kernel: compare its form, what it has in common on all ranks, with that of the
+        other ranks. Raises LaunchError (ranks-different, ranks-silent). Returns a block in which to launch if it has to be
+        called before every launch."""
+        return self.group.agree(f"the text, constants or types of kernel {kernel}", form)
 
     def __weft_view__(self) -> SymmetricArgument:
         """The description for a launch."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import EnumMeta
 from pathlib import Path
 from types import (
@@ -40,7 +40,7 @@ from typing import Any, cast, get_args, get_origin
 from weft.runtime import hooks, origin
 from weft.runtime.compiled import CompileRequest
 from weft.runtime.function_text import digest, function_of, source_text
-from weft.runtime.specialise import Constexpr, Tuple, View
+from weft.runtime.specialise import Constexpr, Pointer, Scalar, Tuple, View
 from weft.runtime.toolchain import toolchain
 
 _REPRESENTED = frozenset(
@@ -400,6 +400,35 @@ def key0(request: CompileRequest, known: Known | None = None) -> str | None:
         return None
     texts.append(request.fn.symbol(request.arguments))
     return digest(*request.arguments, *map(str, texts), repr(request.options), request.target, toolchain())
+
+
+def common(request: CompileRequest, constexprs: Collection[str]) -> str:
+    """The digest of what a kernel has in common on all ranks that launch it together: its text, constants, types and options.
+
+    What single numbers and addresses are specialised on may differ, as a rank's number of tokens does; a constant of a
+    parameter that is none of `constexprs` is such a number. So may values that the kernel reads from outside, as a rank."""
+    function = function_of(request.fn)
+    assert function is not None
+    texts = [
+        _argument(argument, None) if name in constexprs else _form(argument)
+        for name, argument in request.arguments.items()
+    ]
+    return digest(source_text(function), *request.arguments, *map(str, texts), repr(request.options), request.target)[
+        :16
+    ]
+
+
+def _form(argument: object) -> str:
+    """The text of a run-time argument's type, without what it is specialised on."""
+    if isinstance(argument, Scalar) or (isinstance(argument, Constexpr) and isinstance(argument.value, (int, float))):
+        return "a number"
+    if isinstance(argument, Pointer):
+        return f"a pointer to {argument.dtype}"
+    if isinstance(argument, Tuple):
+        return f"{argument.form!r} of {list(map(_form, argument.items))}"
+    if isinstance(argument, View):
+        return f"a view of {argument.dtype}, {fingerprint(argument.key)}, {argument.names!r}"
+    return str(_argument(argument, None))
 
 
 def _argument(argument: object, known: Known | None) -> str | None:

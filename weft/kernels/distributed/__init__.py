@@ -1,5 +1,5 @@
-"""Collective operations on symmetric tensors, each one launch per rank: all-reduce, all-gather, reduce-scatter, matmuls
-that exchange operands or results while they multiply, and the all-to-all of a mixture of experts.
+"""Collective operations on symmetric tensors: all-reduce, all-gather and reduce-scatter, each one launch per rank; matmuls that
+exchange operands or results while they multiply; and the all-to-all of a mixture of experts.
 
     from weft.kernels import distributed
     x = weft.Symmetric(symm_mem.empty(n, dtype=torch.bfloat16, device="cuda"))
