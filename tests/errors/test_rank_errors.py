@@ -130,6 +130,41 @@ def test_a_mistake_with_a_write(dtype: Any, given: tuple[int, int, int], code: s
     assert words in error.message
 
 
+def test_a_write_to_a_part_with_gaps():
+    error = caught(
+        lambda rank: weft.distributed.write_value(weft.Symmetric(weft.distributed.empty(8, np.int32)[::2]), 0, 1, 1)
+    )
+    assert error.code == "ranks-word"
+    assert "a part with gaps" in error.message
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: weft.distributed.copy(x, 0, np.zeros(4, np.float32)),
+        lambda x: weft.distributed.write_value(x, 0, 0, 1),
+    ],
+)
+def test_an_array_in_place_of_a_symmetric_tensor(call: Any):
+    error = caught(lambda rank: call(weft.distributed.empty(4, np.float32)))
+    assert error.code == "ranks-symmetric-host"
+    assert "got a ndarray" in error.message
+
+
+def test_no_peer_of_what_has_gaps():
+    def of_part(rank: int):
+        weft.Symmetric(weft.distributed.empty((4, 8), np.float32)[:, :4]).peer(0)
+
+    def of_view(rank: int):
+        view = weft.LayoutTensor(weft.distributed.empty((4, 8), np.float32), weft.Layout.row_major(4, 8))
+        weft.Symmetric(view).peer(0)
+
+    error = caught(of_part)
+    assert error.code == "ranks-peer"
+    assert "shape [4, 4] and strides [8, 1]" in error.message
+    assert caught(of_view).code == "ranks-peer"
+
+
 def test_no_rank_of_a_peer_on_the_host():
     assert caught(lambda rank: weft.Symmetric(weft.distributed.empty(4, np.float32)).peer(3)).code == "ranks-option"
 

@@ -14,6 +14,7 @@ from tests.distributed.worlds import world
 from weft import compiler
 from weft.errors import LaunchError
 from weft.kernels import MatmulConfig, distributed
+from weft.kernels.distributed import collectives, rooms
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 WORLDS = [2, pytest.param(4, marks=pytest.mark.matrix), pytest.param(8, marks=pytest.mark.matrix)]
@@ -312,6 +313,55 @@ def test_experts(ranks: int, tokens: int, width: int, experts: int, slots: int, 
             ]
             np.testing.assert_array_equal(rows, np.stack(arrived[:room]))
             assert (places >= 0).all() or capacity is not None
+
+
+def test_ranks_without_tokens():
+    """A rank that has no tokens takes part in every exchange, in the first as in later ones."""
+    experts, width = 4, 16
+
+    def on(rank: int):
+        rows, counts = (
+            weft.Symmetric(weft.distributed.empty(*each))
+            for each in (((6, width), np.float16), ((2, experts), np.int32))
+        )
+        found = []
+        for tokens in (0, 3, 0):
+            count = tokens if rank == 0 else 3
+            x, ids = np.full((count, width), rank + 1, np.float16), np.arange(count, dtype=np.int32)[:, None]
+            offsets, places = distributed.dispatch(x, ids, experts, rows, counts, programs=2)
+            out = distributed.combine(rows, ids, places, np.ones((count, 1), np.float32), experts, programs=2)
+            assert (out == rank + 1).all()
+            found.append(offsets.tolist())
+        return found
+
+    # Experts 0 and 1 are rank 0's, and each rank has one token for each of the experts 0, 1 and 2.
+    assert world(on, 2) == [[[0, 1, 2], [0, 2, 4], [0, 1, 2]], [[0, 1, 1], [0, 2, 2], [0, 1, 1]]]
+
+
+def test_a_sum_of_numbers_that_begin_at_an_odd_place():
+    def on(rank: int):
+        whole = weft.distributed.empty(513, np.float16)
+        whole[1:] = rank
+        return distributed.all_reduce(weft.Symmetric(whole[1:])).copy()
+
+    for found in world(on, 3):
+        np.testing.assert_array_equal(found, np.full(512, 3))
+
+
+def test_what_needs_room_is_called_before_a_capture(monkeypatch: pytest.MonkeyPatch):
+    """The first call of a group makes symmetric memory. A small all-reduce does without while a graph is captured."""
+    monkeypatch.setattr(rooms, "capturing", lambda x: True)
+    monkeypatch.setattr(collectives, "capturing", lambda x: True)
+
+    def summed(rank: int) -> float:
+        x = weft.distributed.empty(64, np.float32)
+        x[:] = rank + 1
+        return float(distributed.all_reduce(weft.Symmetric(x))[5])
+
+    assert world(summed, 2) == [3, 3]
+    with weft.simulate(target="sm_90a"), pytest.raises(LaunchError) as found:
+        world(_gathered, 2)
+    assert found.value.code == "kernels-ranks-capture"
 
 
 def _gathered(rank: int) -> float:

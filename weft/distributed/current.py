@@ -34,7 +34,7 @@ W = TypeVar("W", bound=World)
 
 class Member(Group, Generic[W]):
     """A rank of a world in this process, which allocates symmetric memory and meets the others. `rooms`: memory that the
-    operators of `weft.torch` keep."""
+    operations between ranks keep."""
 
     __slots__ = ("_allocations", "_rank", "rooms", "world")
 

@@ -63,7 +63,8 @@ class Group(Protocol):
     def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
         """Call `launch`, whose launches go to `stream` (None: the current one), and `copies`, whose copies and writes go to a
         stream of their own, behind what `stream` was given before. The launches may wait for what other ranks' copies bring.
-        What `stream` is given afterwards follows both."""
+        What `stream` is given afterwards follows both. In the simulator a rank has one stream, so that no
+        launch races with the own copies beside it there."""
         ...
 
     def multicast(self, owner: Any, skip: int) -> Any:

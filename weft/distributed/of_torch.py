@@ -74,7 +74,7 @@ class TorchGroup:
         key = self.name, str(self.device)
         with _lock:
             if key not in _pads:
-                pad, handle = self._shared_pad()
+                pad, handle = allocated(self.name, self.device, (pad_words(self.size),), _module("torch").int32)
                 self._zero(pad, handle)
                 own = pad.data_ptr()
                 addresses = _addresses(handle, own) if self.numbers is None else (own,) * self.size
@@ -90,22 +90,6 @@ class TorchGroup:
             # The barrier of a handle of NVSHMEM's memory does nothing (PyTorch 2.8 to 2.11).
             _module("torch").cuda.synchronize(self.device)
             compare(self.name, self.rank, self.size, "their signal pads", "zeroed")
-
-    def _shared_pad(self) -> tuple[Any, Any]:
-        """A new pad, and its handle.
-
-        PyTorch 2.11 refuses NVSHMEM's memory of two devices in a process, and takes "cuda" for another one than "cuda:0". Which
-        of them the first tensor was allocated on, neither it nor its handle tells."""
-        torch, words = _module("torch"), pad_words(self.size)
-        with torch.cuda.device(self.device):
-            for device in (torch.device("cuda"), self.device) if self.numbers is not None else (self.device,):
-                pad = _module(_SYMMETRIC).empty(words, dtype=torch.int32, device=device)
-                try:
-                    return pad, _module(_SYMMETRIC).rendezvous(pad, self.name)
-                except RuntimeError as error:
-                    if "multiple devices" not in str(error) or device is self.device:
-                        raise
-        raise AssertionError("the last device returns or raises")
 
     def agree(self, what: str, value: str) -> None:
         """Compare a value with that of all ranks of the group, unless this has been done, or a graph is being captured. Raises
@@ -126,13 +110,15 @@ class TorchGroup:
         if found is None:
             self._address(owner, rank)
             skip = (owner.data_ptr() - int(self.handle.buffer_ptrs[self.rank])) // owner.element_size()
-            found = self.handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip)
+            # Copies to it are allowed outside of inference mode, too.
+            with _module("torch").inference_mode(False):
+                found = self.handle.get_buffer(rank, tuple(owner.shape), owner.dtype, skip)
             keep(self.parts, key, found, MOST_PARTS)
         return found
 
     def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
         """What sets a word on a rank, on PyTorch's current stream."""
-        return writing(self._address(owner, rank, 4 * index), value)
+        return writing(self.device, self._address(owner, rank, 4 * index), value)
 
     def _address(self, owner: Any, rank: int, skip: int = 0) -> int:
         """The address of the same place on a rank. Raises ranks-no-peer-access."""
@@ -143,7 +129,7 @@ class TorchGroup:
 
     def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
         """Launches, and copies on another stream."""
-        beside(stream, launch, copies)
+        beside(self.device, stream, launch, copies)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """The multicast address of the same place; 0 if there is none."""
@@ -152,33 +138,61 @@ class TorchGroup:
         return first and first + owner.data_ptr() + skip - int(handle.buffer_ptrs[handle.rank])
 
 
-def writing(address: int, value: int) -> Callable[[], None]:
-    """What writes a word on PyTorch's current stream."""
+def allocated(name: str, device: Any, shape: Sequence[int], dtype: Any) -> tuple[Any, Any]:
+    """A new symmetric tensor of a group, and its handle: memory that weft needs beside the user's.
+
+    PyTorch 2.11 refuses NVSHMEM's memory of two devices in a process, and takes "cuda" for another one than "cuda:0". Which of
+    them the first tensor was allocated on, neither it nor its handle tells."""
+    torch, symmetric = _module("torch"), _module(_SYMMETRIC)
+    nvshmem = symmetric.get_backend(device) == "NVSHMEM"
+    with torch.cuda.device(device):
+        for each in (torch.device("cuda"), device) if nvshmem else (device,):
+            made = symmetric.empty(*shape, dtype=dtype, device=each)
+            try:
+                return made, symmetric.rendezvous(made, name)
+            except RuntimeError as error:
+                if "multiple devices" not in str(error) or each is device:
+                    raise
+    raise AssertionError("the last device returns or raises")
+
+
+def writing(device: Any, address: int, value: int) -> Callable[[], None]:
+    """What writes a word on PyTorch's current stream of a device."""
     cuda, bits = _module("torch").cuda, value & 0xFFFFFFFF
-    return lambda: driver.call("cuStreamWriteValue32", cuda.current_stream().cuda_stream, address, bits, 0)
+
+    def write() -> None:
+        with cuda.device(device):
+            driver.call("cuStreamWriteValue32", cuda.current_stream().cuda_stream, address, bits, 0)
+
+    return write
 
 
-def beside(stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
-    """Launches on a stream of PyTorch, and copies on another one, which both follow what the first was given before. Launches
-    come first: the host takes some microseconds for each copy."""
-    cuda, main, other = _module("torch").cuda, _stream(stream), _other_stream()
-    other.wait_stream(main)
-    launch()
-    with cuda.stream(other):
-        copies()
-    main.wait_stream(other)
+def beside(device: Any, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
+    """Launches on a stream of a device, by default PyTorch's current one there, and copies on another one, which both follow
+    what the first was given before. Launches come first: the host takes some microseconds for each copy."""
+    cuda = _module("torch").cuda
+    with cuda.device(device):
+        main, other = _stream(stream), _copying_stream()
+        other.wait_stream(main)
+        launch()
+        with cuda.stream(other):
+            copies()
+        main.wait_stream(other)
 
 
-_others = threading.local()
+_copying = threading.local()
 """Of each thread, by device: the stream of copies."""
 
 
-def _other_stream() -> Any:
+def _copying_stream() -> Any:
+    """The stream of copies on the current device. It is none of PyTorch's pool, whose streams a program gets more than once:
+    on the stream of a launch that waits for other ranks' copies, the own ones would come behind it, and all ranks wait."""
     cuda = _module("torch").cuda
-    found = _others.__dict__.setdefault("streams", {})
+    found = _copying.__dict__.setdefault("streams", {})
     device = cuda.current_device()
     if device not in found:
-        found[device] = cuda.Stream(device)
+        flag = driver.bindings().CUstream_flags.CU_STREAM_NON_BLOCKING
+        found[device] = cuda.ExternalStream(int(driver.call("cuStreamCreate", int(flag))), device=device)
     return found[device]
 
 

@@ -126,11 +126,11 @@ class OnOneGpu(Member[_World]):
 
     def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
         """What sets a word on a rank."""
-        return of_torch.writing(self.peers(owner, 4 * index)[rank], value)
+        return of_torch.writing(owner.device, self.peers(owner, 4 * index)[rank], value)
 
     def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
         """Launches, and copies on another stream of this rank."""
-        of_torch.beside(stream, launch, copies)
+        of_torch.beside(self.world.torch.cuda.current_device(), stream, launch, copies)
 
     def multicast(self, owner: Any, skip: int) -> int:
         """One GPU has no multicast addresses."""

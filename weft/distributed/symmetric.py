@@ -77,10 +77,15 @@ class Symmetric:
 
     def peer(self, rank: int) -> Any:
         """The tensor on a rank, as an array for launches and copies of this process: what a kernel stores there is in that
-        rank's memory, so that any kernel, also a library's, can write its output to a peer. Views have none.
+        rank's memory, so that any kernel, also a library's, can write its output to a peer.
 
-        Nothing orders such accesses with the rank's own: signals do (`gl.signal`). Raises LaunchError (ranks-option)."""
-        return self.group.part(self.tensor, checked_rank("Symmetric.peer", rank, self.world_size))
+        Nothing orders such accesses with the rank's own: signals do (`gl.signal`). Raises LaunchError: ranks-option,
+        ranks-no-peer-access, and ranks-peer for a view and for a part whose elements do not lie one after another."""
+        number, form = checked_rank("Symmetric.peer", rank, self.world_size), extents(self.tensor)
+        if form is None or not _is_line(*form):
+            got = "a view" if form is None else f"of shape {list(form[0])} and strides {list(form[1])}"
+            raise fail(errors.PEER, got=got)
+        return self.group.part(self.tensor, number)
 
     @property
     def has_multicast(self) -> bool:
@@ -108,6 +113,7 @@ def copy(x: Symmetric, rank: int, source: Any) -> None:
     `source` has the shape and dtype of `x.tensor`, and the elements of both lie one after another. Nothing orders the copy with
     the other rank: a kernel behind it on the stream signals that it is done, and one before it waits for what the rank may
     still read. The simulator reports races of copies as those of kernels. Raises LaunchError: ranks-copy, ranks-option."""
+    _check_symmetric("copy", x)
     number, owner = checked_rank("copy", rank, x.world_size), x.tensor
     if not _alike(owner, source):
         forms = [(array(each), extents(each)) for each in (owner, source)]
@@ -144,9 +150,11 @@ def write_value(x: Symmetric, rank: int, index: int, value: int) -> None:
 
     A captured graph writes the same value at each replay. In the simulator it is a release of scope sys. Raises LaunchError:
     ranks-word, ranks-option."""
+    _check_symmetric("write_value", x)
     number, found, form = checked_rank("write_value", rank, x.world_size), array(x.tensor), extents(x.tensor)
-    if found is None or found.dtype != "int32" or form is None:
-        raise fail(errors.WORD, got="a view" if found is None else found.dtype)
+    if found is None or found.dtype != "int32" or form is None or not _is_line(*form):
+        gaps = form is not None and not _is_line(*form)
+        raise fail(errors.WORD, got="a part with gaps" if gaps else "a view" if found is None else found.dtype)
     size = prod(form[0])
     at, what = whole(index), whole(value)
     if at is None or not 0 <= at < size:
@@ -156,6 +164,12 @@ def write_value(x: Symmetric, rank: int, index: int, value: int) -> None:
         expected = "a number of 32 bits"
         raise fail(errors.OPTION, what="write_value", option="value", value=value, expected=expected, example="value=1")
     x.group.writing(x.tensor, number, at, what)()
+
+
+def _check_symmetric(what: str, x: Any) -> None:
+    """Raises LaunchError (ranks-symmetric-host)."""
+    if not isinstance(x, Symmetric):
+        raise fail(errors.SYMMETRIC_HOST, what=what, got=f"a {type(x).__name__}")
 
 
 def checked_rank(what: str, rank: Any, ranks: int) -> int:

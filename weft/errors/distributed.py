@@ -43,6 +43,18 @@ COUNT = row(
     "gl.wait_signal takes a number of signals that is known at compile time, and got {got}",
     "pass a positive integer, as in count=4",
 )
+SYMMETRIC_HOST = row(
+    "ranks-symmetric-host",
+    LaunchError,
+    "weft.distributed.{what} needs a symmetric tensor first, and got {got}",
+    "make it once, shared = weft.Symmetric(t), and pass that",
+)
+PEER = row(
+    "ranks-peer",
+    LaunchError,
+    "Symmetric.peer gives a rank's memory as an array whose elements lie one after another, and this tensor is {got}",
+    "make a weft.Symmetric of the whole tensor, take its peer, and slice that",
+)
 WORD_TYPE = row(
     "ranks-word-type",
     CompilationError,

@@ -376,8 +376,14 @@ RANKS_FLAGS = row(
 RANKS_CONFIG = row(
     "kernels-ranks-config",
     LaunchError,
-    "all_gather_matmul got {got}, whose loads cannot wait for rows of other ranks",
+    "all_gather_matmul got a config with {got}, whose loads cannot wait for rows of other ranks",
     'use a "cooperative" or "ping_pong" variant with splits=1, shares=1, cluster=1, and without pack',
+)
+RANKS_CAPTURE = row(
+    "kernels-ranks-capture",
+    LaunchError,
+    "the first call of {what} on a group makes symmetric memory on all ranks, which a graph that is being captured cannot",
+    "call it once on all ranks before the capture",
 )
 RANKS_CHUNK = row(
     "kernels-ranks-chunk",
@@ -394,9 +400,9 @@ RANKS_EXPERTS = row(
 RANKS_METHOD = row(
     "kernels-ranks-method",
     LaunchError,
-    "{what} got method={got} for {size} elements",
-    'use "two_shot", "one_shot"{limit}, None to choose by size, or for an all_reduce of a multiple of 4 bytes, up to 256 KiB, '
-    '"pushed"',
+    "{what} got method={got} for {size}",
+    'use "two_shot", "one_shot"{limit}, None to choose by size, or for an all_reduce of numbers of 16 or 32 bits '
+    'that begin and end at multiples of 4 bytes, up to 256 KiB, "pushed"',
 )
 RANKS_MULTICAST = row(
     "kernels-ranks-multicast",

@@ -144,15 +144,16 @@ def matmul(
     return out
 
 
-def product_of(a: Any, b: Any, out: Any, config: Any, suited: Callable[[MatmulConfig], bool]) -> Product:
+def product_of(a: Any, b: Any, out: Any, config: Any, unsuited: Callable[[MatmulConfig], str | None]) -> Product:
     """The plain product of non-empty arrays in the best configuration that is suited, or the one that is given, for callers
-    with launches of their own. Raises what `matmul` raises, and kernels-ranks-config for a given configuration that is not
-    suited."""
+    with launches of their own; `unsuited` says what of a configuration is not. Raises what `matmul` raises, and
+    kernels-ranks-config for a given configuration that is not suited."""
     ready = _ready(a, b, out, None, None, True, None, config)
-    if ready.product is not None and not suited(ready.product.config):
+    why = None if ready.product is None else unsuited(ready.product.config)
+    if why is not None:
         if config is not None:
-            raise fail(errors.RANKS_CONFIG, got=ready.product.config)
-        found = next(each for each in heuristic.ranked(problem(a, b, out), _EVERY) if suited(each))
+            raise fail(errors.RANKS_CONFIG, got=why)
+        found = next(each for each in heuristic.ranked(problem(a, b, out), _EVERY) if unsuited(each) is None)
         ready = _ready(a, b, out, None, None, True, None, found)
     assert ready.product is not None
     return ready.product

@@ -1,8 +1,9 @@
 """A product of which one operand is gathered from all ranks while it runs: copy engines bring the rows of other ranks, chunk
 by chunk, and set a word for each chunk; the producer waits for the words of the rows that it loads.
 
-A rank begins with its own rows, which are there, and goes on with those of the next ranks, in the order in which they arrive.
-It waits for chunks in that order only, so that each is waited for once: a later one is seldom there before an earlier one.
+A rank begins with the first tile that has its own rows alone, which are there, and goes on with those of the next ranks, in
+the order in which they arrive. It waits for chunks in that order only, so that each is waited for once: a later one is seldom
+there before an earlier one.
 """
 
 from __future__ import annotations

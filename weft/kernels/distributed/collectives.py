@@ -23,9 +23,10 @@ from weft.kernels.distributed.operands import (
     summed,
     symmetric,
 )
-from weft.kernels.distributed.rooms import room_of
+from weft.kernels.distributed.rooms import capturing, has_room, room_of
 from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.plain import one_of
+from weft.runtime.arguments import array
 from weft.runtime.dtypes import ITEMSIZE
 
 Method = Literal["one_shot", "two_shot"]
@@ -51,11 +52,10 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
     """Add up `x` over all ranks, in place; returns its tensor.
 
     `method`: "one_shot" reads the whole tensor of every rank; "pushed" stores it to every rank, twice as many bytes, and saves
-    two ways between ranks (up to 256 KiB of elements of 16 or 32 bits, whose bytes are a multiple of 4; the first call makes
-    symmetric memory for them); "two_shot" adds up one share on each rank and stores it on all, and moves each byte twice. None
-    chooses by size. Elements are float16,
-    bfloat16 (added in float32), float32, float64, int32 or int64, added in the order of the ranks, so that every rank gets the
-    same bits.
+    two ways between ranks (up to 256 KiB of elements of 16 or 32 bits, whose bytes and address are multiples of 4; the first
+    call on a group makes symmetric memory for them, and is not captured in a graph); "two_shot" adds up one share on each
+    rank and stores it on all, and moves each byte twice. None chooses by size. Elements are float16, bfloat16 (added in
+    float32), float32, float64, int32 or int64, added in the order of the ranks, so that every rank gets the same bits.
 
     "one_shot_multicast" and "two_shot_multicast" let the switch add up (NVLink multicast), where the group has multicast
     addresses and the number of elements is a multiple of 16. The order of the sums is the hardware's; in two shots all ranks
@@ -72,11 +72,12 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
     line = summed("all_reduce", "x", x)
     most = line.block * MOST_PROGRAMS
     in_one = method in ("one_shot", "one_shot_multicast")
-    pushes = _pushes(line)
+    pushes = _pushes(x, line)
     wrong = (in_one and line.size > most) or (method == "pushed" and not pushes)
     if method is not None and (not one_of(method, *METHODS) or wrong):
         limit = f" (up to {most} elements of this type)"
-        raise fail(errors.RANKS_METHOD, what="all_reduce", got=repr(method), size=line.size, limit=limit)
+        got = f"{line.size} elements of {line.dtype}"
+        raise fail(errors.RANKS_METHOD, what="all_reduce", got=repr(method), size=got, limit=limit)
     multicast = method in ("one_shot_multicast", "two_shot_multicast")
     if multicast and (not x.has_multicast or line.size % SHARES):
         why = f"there are {line.size} elements" if x.has_multicast else "its group has no multicast addresses"
@@ -86,10 +87,9 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
     added = () if multicast else (SUMS[line.dtype],)
     options: dict[str, Any] = {"num_warps": WARPS} | ({} if multicast else {"maxnreg": REGISTERS})
     small = line.size <= most and line.size * ITEMSIZE[line.dtype] <= ONE_SHOT_BYTES
-    if method == "pushed" or (method is None and pushes):
+    if method == "pushed" or (method is None and pushes and (has_room(x, *_rooms(x)[0]) or not capturing(x))):
         words = line.size * ITEMSIZE[line.dtype] // 4
-        inbox = room_of(x, "inbox", (2, x.world_size, PUSHED_WORDS), "int64", zeroed=True)
-        turns = room_of(x, "turns", (PUSHED_WORDS // PUSHED_BLOCK,), "int32", zeroed=True)
+        inbox, turns = (room_of(x, *each, zeroed=True) for each in _rooms(x))
         layout = gl.BlockedLayout([PUSHED_BLOCK // (32 * WARPS)], [32], [WARPS], [0])
         kernel, options = cast("Any", ranks.pushed), {"num_warps": WARPS}
         grid = -(-words // PUSHED_BLOCK)
@@ -106,10 +106,18 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
     return x.tensor
 
 
-def _pushes(line: Flat) -> bool:
-    """Whether a sum can be pushed."""
-    nbytes = line.size * ITEMSIZE[line.dtype]
-    return line.dtype in PUSHED and nbytes % 4 == 0 and nbytes <= 4 * PUSHED_WORDS
+def _pushes(x: Symmetric, line: Flat) -> bool:
+    """Whether a sum can be pushed: as words of 32 bits, for which there is room."""
+    nbytes, found = line.size * ITEMSIZE[line.dtype], array(x.tensor)
+    aligned = found is not None and found.pointer % 4 == nbytes % 4 == 0
+    return line.dtype in PUSHED and aligned and nbytes <= 4 * PUSHED_WORDS
+
+
+def _rooms(x: Symmetric) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+    """The rooms that all pushed sums of a group have in common: inboxes, and the count of each program's turns. A program has
+    the same words in all of them, so that its count tells their turn, whatever other programs have had."""
+    inbox = "inbox", (2, x.world_size, PUSHED_WORDS), "int64"
+    return inbox, ("turns", (PUSHED_WORDS // PUSHED_BLOCK,), "int32")
 
 
 @prepared()

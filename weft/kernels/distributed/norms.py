@@ -56,7 +56,7 @@ def all_reduce_rms_norm(
         refuse_shape(what, "x", given, given.dtype, ("...", f"at most {LONGEST}"))
     d = given.shape[-1]
     if method is not None and not one_of(method, "one_shot", "two_shot"):
-        raise fail(errors.RANKS_METHOD, what=what, got=repr(method), size=given.size, limit="")
+        raise fail(errors.RANKS_METHOD, what=what, got=repr(method), size=f"{given.size} elements", limit="")
     if residual is not None:
         check_shape(what, "residual", flat(what, "residual", residual), given.dtype, given.shape)
     if weight is not None:

@@ -119,9 +119,13 @@ def meeting(x: Symmetric) -> Launch:
 
 
 def symmetric(what: str, name: str, x: Any) -> Flat:
-    """A symmetric operand. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array."""
+    """A symmetric operand. Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, ranks-no-peer-access."""
     if not isinstance(x, Symmetric):
         raise fail(errors.RANKS_SYMMETRIC, what=what, name=name, got=f"a {type(x).__name__}")
+    if x.group.peers(x.tensor, 0) is None:
+        for rank in range(x.world_size):
+            # Raises ranks-no-peer-access for a rank that no pointer reaches.
+            x.group.part(x.tensor, rank)
     return flat(what, name, x.tensor)
 
 
@@ -138,7 +142,9 @@ def flat(what: str, name: str, x: Any) -> Flat:
     if found is None or form is None:
         raise fail(errors.RANKS_ARRAY, what=what, name=name, got=f"a {type(x).__name__}")
     shape, strides = form
-    if any(size > 1 and one != other for size, one, other in zip(shape, strides, contiguous(shape), strict=True)):
+    if prod(shape) and any(
+        size > 1 and one != other for size, one, other in zip(shape, strides, contiguous(shape), strict=True)
+    ):
         raise fail(errors.RANKS_ARRAY, what=what, name=name, got=f"an array of shape {shape} and strides {strides}")
     return Flat(found.dtype, tuple(shape), prod(shape))
 

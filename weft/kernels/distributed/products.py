@@ -14,6 +14,7 @@ Between products, ranks meet in launches of one program (`weft.kernels.device.ra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -55,8 +56,9 @@ MOST_CHUNKS = 16
 ROWS = 128
 """Chunks are multiples of so many rows, as tiles are."""
 PART_BYTES = 16 << 20
+"""An all-reduce sends its rows in parts of about so many bytes."""
 MOST_PARTS = 4
-"""An all-reduce sends its rows in so many parts at most, of about so many bytes. More parts are products of fewer tiles: with
+"""It has so many parts at most. More parts are products of fewer tiles: with
 2, 4 and 8 parts of 4096 x 8192 an all-reduce took 965, 939 and 1,151 us on two H200."""
 
 
@@ -64,14 +66,15 @@ def all_gather_matmul(
     a: Symmetric, b: Any, out: Any = None, *, chunk: int | None = None, config: MatmulConfig | dict[str, Any] | None = None,
     stream: Any = None,
 ) -> Any:  # fmt: skip
-    """`A @ B` with the rows of A sharded over the ranks, in one launch that multiplies chunks of rows as they arrive.
+    """`A @ B` with the rows of A sharded over the ranks: a product that multiplies chunks of rows as they arrive.
 
     `a` is `[world_size, m, K]`, and rank r has written `a[r]`, its rows; afterwards `a` holds all of A on every rank. `b` is
     `[K, N]`, of the same type (float16 or bfloat16). Returns `[world_size * m, N]` in that type, in `out` or a new tensor:
-    every rank computes all rows, its own first. K and N are multiples of 8. Sums are in float32. Copy engines send the rows,
-    `chunk` of them at a time (by default about 16 MiB), and take no multiprocessor from the product. `config` is that of
-    `weft.kernels.matmul`, of a variant with a producer. Needs Hopper (`wgmma`). Raises LaunchError: kernels-ranks-symmetric,
-    kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape, kernels-ranks-config, and those of `matmul`.
+    every rank computes all rows, its own first. K and N are multiples of 8, and N is 0 on all ranks or on none. Sums are in
+    float32. Copy engines send the rows, `chunk` of them at a time (alike on all ranks; by default about 16 MiB), and take no
+    multiprocessor from the product. `config` is that of `weft.kernels.matmul`, of a variant with a producer. Needs Hopper
+    (`wgmma`). Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-shape,
+    kernels-ranks-config, and those of `matmul`.
     """
     what = "all_gather_matmul"
     key = None if out is None else call_key(what, b, out, chunk, config)
@@ -94,9 +97,13 @@ def all_gather_matmul(
     rows = _chunk_rows(m, depth * ITEMSIZE[left.dtype]) if chunk is None else chunk
     if whole_number(rows) is None or not -(-m // MOST_CHUNKS) <= rows:
         raise fail(errors.RANKS_CHUNK, what=what, got=repr(chunk), rows=m, most=MOST_CHUNKS, least=-(-m // MOST_CHUNKS))
-    product = product_of(whole, b, out, config, _gathers)
-    product = replace(product, config=replace(product.config, group=_bands(product, m)))
-    return remember(a, key, _Gathering.of(a, whole, product, rows)).multiply(b, out, stream)
+    product = product_of(whole, b, out, config, _cannot_gather)
+    if config is None or not product.config.group:
+        product = replace(product, config=replace(product.config, group=_bands(product, m)))
+    # Each rank counts the words of the others by its own chunks.
+    with a.group.agree(f"chunk of {what}", str(rows)) or nullcontext():
+        gathering = _Gathering.of(a, whole, product, rows)
+    return remember(a, key, gathering).multiply(b, out, stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +157,12 @@ class _Gathering:
             send()
 
 
-def _gathers(config: MatmulConfig) -> bool:
-    """Whether a configuration can wait for rows: its producer loads them by TMA, tile by tile."""
-    specialised = config.variant in ("cooperative", "ping_pong") and config.cluster == config.shares == 1
-    return specialised and config.splits == 1 and not config.pack
+def _cannot_gather(config: MatmulConfig) -> str | None:
+    """What of a configuration does not allow to wait for rows, if anything: its producer loads them by TMA, tile by tile."""
+    if config.variant not in ("cooperative", "ping_pong"):
+        return f"variant={config.variant!r}"
+    several = [name for name in ("cluster", "shares", "splits") if getattr(config, name) != 1]
+    return f"{several[0]}={getattr(config, several[0])}" if several else "pack=True" if config.pack else None
 
 
 def _bands(product: Product, m: int) -> int:
@@ -273,7 +282,7 @@ class _Sums:
             first, end = _rows_of(owner, share, rows)
             if first < end:
                 target = work.group.part(line[hop - 1, : end - first], owner)
-                chosen = config or product_of(a[first:end], b, target, None, _sends).config
+                chosen = config or product_of(a[first:end], b, target, None, _takes_turns).config
                 targets.append((first, end, target, chosen))
         first, end = _rows_of(rank, share, rows)
         slots = [line[hop, : end - first] for hop in range(count - 1)]
@@ -333,11 +342,11 @@ def _rows_of(rank: int, share: int, rows: int) -> tuple[int, int]:
     return min(rank * share, rows), min((rank + 1) * share, rows)
 
 
-def _sends(config: MatmulConfig) -> bool:
-    """Whether a configuration suits an output in another rank's memory. Where consumers take turns, the stores of one hold up
-    the loads of the other: 4096 x 8192 x 4096 took 447 us by ping-pong and 402 by cooperative consumers on two H200, where the
-    own memory took 370 and 357."""
-    return config.variant != "ping_pong"
+def _takes_turns(config: MatmulConfig) -> str | None:
+    """Why a configuration does not suit an output in another rank's memory, if it does not. Where consumers take turns, the
+    stores of one hold up the loads of the other: 4096 x 8192 x 4096 took 447 us by ping-pong and 402 by cooperative consumers
+    on two H200, where the own memory took 370 and 357."""
+    return "consumers that take turns" if config.variant == "ping_pong" else None
 
 
 def _pieces(rows: int, row_bytes: int) -> list[tuple[int, int]]:

@@ -41,6 +41,8 @@ class _Now(threading.local):
     recording: Recording | None = None
 
 
+MOST_CALLS, MOST_OF_A_TENSOR = 1024, 64
+"""Calls that are kept, of a symmetric tensor as many as `weft.kernels.distributed` keeps."""
 _now = _Now()
 _known: dict[Any, Prepared] = {}
 
@@ -129,7 +131,7 @@ def prepared(*written: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             finally:
                 _now.recording = before
             if made is not None:
-                keep(known, key, made)
+                keep(known, key, made, MOST_CALLS if known is _known else MOST_OF_A_TENSOR)
             return result
 
         return cast("Callable[P, R]", call)

@@ -73,11 +73,8 @@ def sorted_by(ids: Any, experts: int, stream: Any) -> Sorted:
     source = _ids("sort_experts", ids, experts)
     order, places = (empty_like(ids, (source.cols,), "int32") for _ in range(2))
     counts, offsets = empty_like(ids, (experts,), "int32"), empty_like(ids, (experts + 1,), "int32")
-    if not source.cols:
-        fill_zero(counts)
-        fill_zero(offsets)
-        return Sorted(order, places, counts, offsets)
-    chunks, before, temporaries = _chunks(source), None, []
+    # Of no elements, one empty chunk stores counts and offsets of 0: a launch is what a prepared call repeats.
+    chunks, before, temporaries = max(_chunks(source), 1), None, []
     if chunks > 1:
         partial, before = _counted(ids, source, experts, stream), empty_like(ids, (chunks, experts), "int32")
         _added(partial, before, counts, source, experts, stream)
