@@ -1,7 +1,7 @@
 """Pairs of float32 as values: `x = float2.pack(t, axis=1)`, `y = float2.fma(x, s, b)`, and the tile `float2.unpack(y, axis=1)`.
 
-A pair is the 64 bits of an int64, the first number in the low half: the operand of one instruction on Blackwell. `add2`, `sub2`,
-`mul2` and `fma2` use the same instructions, but take tiles as they are and need no packing.
+A pair is the 64 bits of an int64, the first number in the low half: the operand of one instruction on Blackwell. `add2`,
+`sub2`, `mul2` and `fma2` use the same instructions, but take tiles as they are and need no packing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Float2Tensor:
 
     value: tensor
 
-    def __init__(self, value: tensor) -> None:
+    def __init__(self, value: Any) -> None:
         if not isinstance(value, tensor) or value.element != int64:
             raise fail(errors.FLOAT2_VALUE, got=describe(value))
         self.value = value
@@ -53,7 +53,11 @@ class Float2Tensor:
     @builtin
     def sum(self, axis: int) -> Any:
         """The sums along an axis of the pairs, which are pairs themselves."""
-        return Float2Tensor(reduce_one(self.value, axis, lambda x, y: apply(arith.packed, x, y, kind="add")))
+        return Float2Tensor(reduce_one(self.value, axis, _sum))
+
+
+def _sum(x: tensor, y: tensor) -> tensor:
+    return apply(arith.packed, x, y, kind="add")
 
 
 def _computed(kind: arith.Packed, lhs: Float2Tensor, rhs: Any) -> Any:
