@@ -320,10 +320,10 @@ def dot(k, a, b, acc):
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_pairs(arch):
-    """Arrays of an odd length and scalars too, which have elements without a partner."""
+    """Arrays of an odd length and scalars too, which have elements without a partner; an int64 is a pair of its own."""
     halves, floats = [t for t in DTYPES if t.is_floating() and t.bits == 16], [float32]
-    k = arguments([*halves, *floats])
-    for dtype in (*halves, *floats):
+    k = arguments([*halves, *floats, int64])
+    for dtype in (*halves, *floats, int64):
         ptr = parameter(k, dtype)
         for count in (1, 2, 5):
             x = k.load(ptr, count)

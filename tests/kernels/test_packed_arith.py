@@ -12,7 +12,7 @@ from tests.conftest import Device
 from tests.kernels.harness import NUMPY, frozen, poison, random, same
 from tests.language.support import building
 from weft import language as gl
-from weft.errors import CompilationError
+from weft.errors import CompilationError, LayoutError
 from weft.language.nvidia.blackwell import add2, float2, fma2, max2, min2, mul2, sub2
 
 LINE = gl.BlockedLayout([4], [32], [4], [0])
@@ -129,7 +129,7 @@ def test_tiles_in_a_combine_function_are_each_threads_own(run, rng):
         same(out_b, want[1])
 
 
-PLANE = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+PLANE = gl.BlockedLayout([2, 2], [4, 8], [2, 2], [1, 0])
 
 
 @weft.jit
@@ -143,7 +143,8 @@ def in_pairs(out, columns, x, layout: gl.constexpr):
         value = float2.fma(value, two, value * value - two) + two
     gl.store(out + at, float2.unpack(value, axis=1))
     first, second = float2.unpack2(float2.pack2(gl.load(x + at), gl.load(x + 512 + at)))
-    gl.store(columns + at, float2.unpack(float2.pack(first + second, axis=0), axis=0))
+    total = float2.unpack(float2.pack(first + second, axis=0), axis=0)
+    gl.store(columns + at, gl.convert_layout(total, layout, assert_trivial=True))
 
 
 def test_pairs_as_values(run, rng):
@@ -158,6 +159,35 @@ def test_pairs_as_values(run, rng):
     with weft.simulate(target="sm_100a"):
         made = in_pairs[1](out, columns, x, PLANE)
     assert "fma.rn.f32x2" in made.asm["cuda"] and "mul.rn.f32x2" in made.asm["cuda"]
+    code = made.asm["sass"]
+    assert re.search(r"\bFFMA2\b", code) and not re.search(r"\b(?:FMUL|FFMA|PRMT)\b", code)
+
+
+@weft.jit
+def rebuilt(out, x, layout: gl.constexpr):
+    """The value of pairs as kernels read it: its type, shape and layout, and pairs of a converted value."""
+    i, j = gl.arange(0, 16, gl.SliceLayout(1, layout)), gl.arange(0, 32, gl.SliceLayout(0, layout))
+    at = i[:, None] * 32 + j[None, :]
+    pairs = float2.pack(gl.load(x + at), axis=1)
+    gl.static_assert(pairs.value.dtype == gl.int64)
+    gl.static_assert(pairs.value.type.shape == (16, 16))
+    gl.static_assert(pairs.value.layout == pairs.value.type.layout)
+    other: gl.constexpr = gl.BlockedLayout([1, 1], [32, 1], [gl.num_warps(), 1], [0, 1])
+    moved = float2.Float2Tensor(gl.convert_layout(pairs.value, other))
+    one = float2.pack2(gl.full([16, 16], 1.0, gl.float32, other), gl.full([16, 16], -1.0, gl.float32, other))
+    back = gl.convert_layout((moved + one).value, pairs.value.type.layout)
+    result = float2.unpack(float2.Float2Tensor(back), axis=1)
+    gl.store(out + at, gl.convert_layout(result, layout))
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_the_value_of_pairs(run, rng, target):
+    x, out = frozen(rng.standard_normal((16, 32)).astype(np.float32)), poison((16, 32), np.float32)
+    run(rebuilt, 1, out, x, PLANE)
+    same(out, x + np.tile(np.float32([1, -1]), 16))
+    with weft.simulate(target=target):
+        made = rebuilt[1](out, x, PLANE)
+    assert ("add.f32x2" in made.asm["cuda"]) == (target == "sm_100a") and made.asm["cubin"]
 
 
 @weft.jit
@@ -177,6 +207,9 @@ def test_sums_of_pairs(run, rng):
     run(sums_of_pairs, 1, out, x, PLANE)
     want = x.sum(axis=2)
     same(out, want * want + want)
+    with weft.simulate(target="sm_100a"):
+        made = sums_of_pairs[1](out, x, PLANE)
+    assert re.search(r"\bFADD2\b", made.asm["sass"]) and not re.search(r"\bFADD\b", made.asm["sass"])
 
 
 @weft.jit
@@ -187,3 +220,22 @@ def mixed(out, x, layout: gl.constexpr):
 def test_pairs_and_numbers():
     with pytest.raises(CompilationError):
         mixed[1](np.zeros(1, np.float32), 2.0, LINE)
+
+
+def test_pairs_of_other_values():
+    with building() as kernel:
+        for value in (kernel.tile(gl.float32), kernel.tile(gl.int32), 1):
+            with pytest.raises(CompilationError, match="a tile of int64, of two float32 each, not") as caught:
+                float2.Float2Tensor(value)
+            assert caught.value.code == "language-float2-value"
+
+
+@weft.jit
+def apart(x, layout: gl.constexpr):
+    float2.pack(gl.full([512], x, gl.float32, layout), axis=0)
+
+
+def test_neighbours_in_two_threads():
+    with pytest.raises(LayoutError) as caught:
+        apart[1](2.0, SINGLE)
+    assert caught.value.code == "layout-split"

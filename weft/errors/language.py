@@ -326,6 +326,12 @@ PACKED_TYPE = row(
     "{what} computes pairs of {known}, not of {dtype}",
     "convert the operands, as in x.to(gl.float16), or pass dtype=",
 )
+FLOAT2_VALUE = row(
+    "language-float2-value",
+    CompilationError,
+    "the value of a Float2Tensor is a tile of int64, of two float32 each, not {got}",
+    "make pairs of float32 tiles with float2.pack(x, axis) or float2.pack2(x, y)",
+)
 ATOMIC_TYPE = row(
     "language-atomic-type",
     CompilationError,

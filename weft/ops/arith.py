@@ -13,7 +13,7 @@ from typing import Literal
 
 from weft.ir.core import Attrs, Laws, Value
 from weft.ir.define import exact, op
-from weft.ir.types import DType, Pointer, ScalarType, Type, bfloat16, float16, float32, int1, int32, with_element
+from weft.ir.types import DType, Pointer, ScalarType, Type, bfloat16, float16, float32, int1, int32, int64, with_element
 from weft.ops.check import (
     boolean,
     dtype_of,
@@ -238,20 +238,20 @@ def fma(x: Value, y: Value, z: Value) -> Type:
 @op("arith.packed", elementwise=True)
 def packed(x: Value, y: Value, kind: Packed) -> Type:
     """A sum, difference, product, minimum or maximum of floats, two elements per instruction where the target has it. Unlike
-    `add` and `mul` these are never contracted."""
+    `add` and `mul` these are never contracted. An int64 is two float32, the first in its low half, without `min` and `max`."""
     _packable(x, kind in ("min", "max"))
     return same_type(x, y)
 
 
 @op("arith.packed_fma", elementwise=True, laws=Laws(commutes=True))
 def packed_fma(x: Value, y: Value, z: Value) -> Type:
-    """`fma`, two elements per instruction where the target has it."""
+    """`fma`, two elements per instruction where the target has it, or of the two float32 of each int64."""
     _packable(x)
     return same_type(x, y, z)
 
 
 def _packable(x: Value, half: bool = False) -> None:
-    allowed = (float16, bfloat16) if half else (float16, bfloat16, float32)
+    allowed = (float16, bfloat16) if half else (float16, bfloat16, float32, int64)
     require(x.type.element in allowed, "no pairs of {}", x.type.element)
 
 

@@ -16,7 +16,7 @@ from weft.cuda.text.refs import Index, Inline, Ref
 from weft.cuda.text.small import unpacker
 from weft.cuda.text.spelling import c_type, constant, count_of, is_small_float
 from weft.ir.core import Op
-from weft.ir.types import DType, Pointer, float32
+from weft.ir.types import DType, Pointer, float32, int64
 from weft.ops import arith
 from weft.ops.check import dtype_of
 
@@ -314,12 +314,16 @@ def _packed(e: Emitter, op: Op) -> None:
 
 
 def _has_pairs(e: Emitter, dtype: DType, kind: str) -> bool:
+    if dtype == int64:
+        return False
     if dtype.bits == 32:
         return e.target.has_f32x2
     return not dtype.is_bf16() or kind not in _OPERATORS or e.target.has_bf16_arith
 
 
 def _one(e: Emitter, op: Op, kind: str, dtype: DType, texts: list[str]) -> str:
+    if dtype == int64:
+        return f"{_wide_function(e, kind, len(texts))}({', '.join(texts)})"
     if kind == "fma":
         return fma(e, op, dtype, *texts)
     if kind in _OPERATORS:
@@ -329,6 +333,29 @@ def _one(e: Emitter, op: Op, kind: str, dtype: DType, texts: list[str]) -> str:
     return extreme(e, op, kind, dtype, False, *texts)
 
 
+def _wide_function(e: Emitter, kind: str, operands: int) -> str:
+    """The function `name(x, y, ...)` of int64 that are two float32 each."""
+    name, letters = f"{kind}2_i64", "xyz"[:operands]
+    parts = ", ".join(f"i64 {each}" for each in letters)
+    if e.target.has_f32x2:
+        inputs = ", ".join(f'"l"({each})' for each in letters)
+        places = ", ".join(f"%{i}" for i in range(operands + 1))
+        text = f'i64 r; asm("{_f32x2(kind)} {places};" : "=l"(r) : {inputs}); return r;'
+        return e.pieces.define(name, Piece(f"DEV i64 {name}({parts}) {{ {text} }}"))
+    scalar = {"add": "__fadd_rn", "sub": "__fsub_rn", "mul": "__fmul_rn", "fma": "__fmaf_rn"}[kind]
+    low, high = (
+        f"{scalar}({', '.join(f'__uint_as_float((u32)({each}{shift}))' for each in letters)})"
+        for shift in ("", " >> 32")
+    )
+    text = f"return (i64)((u64)__float_as_uint({high}) << 32 | __float_as_uint({low}));"
+    return e.pieces.define(name, Piece(f"DEV i64 {name}({parts}) {{ {text} }}"))
+
+
+def _f32x2(kind: str) -> str:
+    # ptxas (13.0, sm_100a) contracts mul.f32x2 and add.f32x2 to FFMA2 where neither has .rn, also under --fmad=false.
+    return f"{kind}{'.rn' if kind in ('fma', 'mul') else ''}.f32x2"
+
+
 def _pair_function(e: Emitter, kind: str, dtype: DType, operands: int) -> str:
     """The function `name(out, x0, x1, y0, y1, ...)`.
 
@@ -336,11 +363,10 @@ def _pair_function(e: Emitter, kind: str, dtype: DType, operands: int) -> str:
     together by a shift (13.0, sm_90a)."""
     name, type, wide = f"{kind}2_{dtype.code}", c_type(dtype), dtype.bits == 32
     word, letter, member = ("b64", "f", "") if wide else ("b32", "h", ".bits")
-    # ptxas (13.0, sm_100a) contracts mul.f32x2 and add.f32x2 to FFMA2 where neither has .rn, also under --fmad=false.
-    rounding = ".rn" if kind == "fma" or (kind == "mul" and wide) else ""
+    instruction = _f32x2(kind) if wide else f"{kind}{'.rn' if kind == 'fma' else ''}.{dtype.code}x2"
     letters = "xyz"[:operands]
     packed = " ".join(f"mov.{word} {each}, {{%{2 * i + 2}, %{2 * i + 3}}};" for i, each in enumerate(letters))
-    text = f".reg .{word} r, {', '.join(letters)}; {packed} {kind}{rounding}.{dtype.code}x2 r, {', '.join(letters)};"
+    text = f".reg .{word} r, {', '.join(letters)}; {packed} {instruction} r, {', '.join(letters)};"
     inputs = ", ".join(f'"{letter}"({each}{i}{member})' for each in letters for i in range(2))
     parts = ", ".join(f"{type} {each}{i}" for each in letters for i in range(2))
     return e.pieces.define(

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.errors import Loc
 from weft.ir.core import Op
-from weft.ir.types import DType, Pointer, RegsType, TileType, Type
+from weft.ir.types import DType, Pointer, RegsType, TileType, Type, int64
 from weft.ops import arith
 from weft.ops.check import dtype_of
 from weft.sim.machine import logic, wraps
@@ -106,7 +106,6 @@ rule(arith.shr)(_pure(np.right_shift, lambda operands: wraps.shifted_right(*oper
 rule(arith.umulhi)(_pure(numbers.high_product))
 rule(arith.popcount)(_pure(numbers.popcount))
 rule(arith.fma)(_pure(numbers.fma))
-rule(arith.packed_fma)(_pure(numbers.fma))
 _PACKED: dict[str, Callable[[Array, Array], Array]] = {
     "add": lambda x, y: numbers.through32(np.add, x, y),
     "sub": lambda x, y: numbers.through32(np.subtract, x, y),
@@ -116,9 +115,20 @@ _PACKED: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-@rule(arith.packed)
-def _packed(task: Task, op: Op, x: Data, y: Data) -> Data:
-    return _pure(_PACKED[op.attrs["kind"]])(task, op, x, y)
+@rule(arith.packed, arith.packed_fma)
+def _packed(task: Task, op: Op, *operands: Data) -> Data:
+    function = numbers.fma if op.kind is arith.packed_fma else _PACKED[op.attrs["kind"]]
+    return _pure(function if dtype_of(op.result) != int64 else _of_pairs(function))(task, op, *operands)
+
+
+def _of_pairs(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of float32 for both halves of each int64."""
+
+    def run(*operands: Array) -> Array:
+        halves = [np.ascontiguousarray(x)[..., None].view(np.float32) for x in operands]
+        return np.ascontiguousarray(function(*halves)).view(np.int64)[..., 0]
+
+    return run
 
 
 def _dividing(
