@@ -69,6 +69,12 @@ def _maker_of_jax(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
     return jax.jit(lambda: jax.numpy.empty(shape, dtype), out_shardings=place)
 
 
+def joined_columns(parts: tuple[Any, ...]) -> Any:
+    """JAX arrays side by side, along their last axis: a new array."""
+    jax: Any = sys.modules["jax"]
+    return jax.numpy.concatenate(parts, axis=-1)
+
+
 def fill_zero(value: Any) -> None:
     """Set every element to zero."""
     if hasattr(value, "zero_"):
