@@ -120,6 +120,12 @@ def torch() -> ModuleType:
     return pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
 
+@pytest.fixture(scope="session")
+def jax() -> ModuleType:
+    """JAX, or a skip that says how to get it. `jax[cuda13]` for tests on a GPU."""
+    return pytest.importorskip("jax", reason="needs JAX: pip install jax")
+
+
 # Golden texts
 
 

@@ -54,6 +54,16 @@ def of_torch(value: object) -> bool:
     return type(getattr(value, "dtype", None)).__module__ == "torch"
 
 
+def of_jax(value: object) -> bool:
+    """True for JAX arrays. Launches wait until they are computed, and return after the kernel has ended."""
+    return type(value).__module__.partition(".")[0] in ("jaxlib", "jax")
+
+
+def library_of(value: object) -> str:
+    """The library whose arrays launches order with its own work: "torch", "jax", or "" for others."""
+    return "torch" if of_torch(value) else "jax" if of_jax(value) else ""
+
+
 def is_numpy(value: object) -> TypeGuard[np.ndarray[Any, Any]]:
     """True for NumPy arrays. Without NumPy loaded no object is one, so NumPy is not imported for this."""
     numpy = sys.modules.get("numpy")

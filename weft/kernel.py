@@ -30,7 +30,7 @@ from weft.errors.launch import (
     PDL_TARGET,
 )
 from weft.errors.location import keep_lines, lines_of
-from weft.forms import of_torch
+from weft.forms import library_of
 from weft.loading import load_module
 from weft.locks import Lock, lazy
 from weft.plain import as_number, one_of, several
@@ -305,7 +305,8 @@ class JITFunction(Referenced, Method[P, R]):
         ordinal = driver.active.get_current_device() if device is None else device
         target = targets.get(driver.device(ordinal).arch).name
         compiled = self._compile(self._request(bound, options, target))
-        launcher = self._launcher(compiled, ordinal, any(of_torch(views.base(value)) for value in run_time.values()))
+        libraries = frozenset(_library_of(value) for value in run_time.values())
+        launcher = self._launcher(compiled, ordinal, libraries)
         run = launcher.run if self._repeats or key is not None else launcher.first
         values = [_raw_value(bound[p.name]) for p in self.params if not p.constexpr]
         # Behind the loading of the code, for which CUDA may wait for kernels that wait for other ranks.
@@ -329,17 +330,20 @@ class JITFunction(Referenced, Method[P, R]):
         """The parameters that are constants in every launch."""
         return frozenset(p.name for p in self.params if p.constexpr)
 
-    def _launcher(self, compiled: CompiledKernel, ordinal: int, torch: bool) -> Launcher:
-        """The launcher of a compiled kernel on a device, for PyTorch's stream or the default stream; made once."""
+    def _launcher(self, compiled: CompiledKernel, ordinal: int, libraries: frozenset[str]) -> Launcher:
+        """The launcher of a compiled kernel on a device, for arrays of these libraries: with PyTorch's on its current stream,
+        else on the default stream, and with JAX's waiting for the kernel; made once."""
         # The key is the identity of the compiled kernel: after `forget` an equal request gets a new kernel. The launcher in
         # `_launchers` keeps the kernel alive, so its id is not reused.
-        known = id(compiled), ordinal, torch
+        torch, jax = "torch" in libraries, "jax" in libraries
+        known = id(compiled), ordinal, torch, jax
         found = self._launchers.get(known)
         self._repeats = self._repeats or found is not None
         if found is None:
             names = tuple(p.name for p in self.params if not p.constexpr)
             kinds = tuple(compiled.request.arguments[name] for name in names)
-            found = Launcher(compiled, ordinal, kinds, streams.current_of_torch() if torch else None, names)
+            current = streams.current_of_torch() if torch else None
+            found = Launcher(compiled, ordinal, kinds, current, names, awaited=jax)
             with self._lock:
                 self._launchers[known] = found
         return found
@@ -574,6 +578,11 @@ def host_values(name: str, kind: ArgumentType, value: Any) -> Mapping[str, Any]:
     if isinstance(kind, Descriptor):
         return {name: host_map(value)}
     return {name: host_buffer(value) if isinstance(kind, Pointer) else as_number(value)}
+
+
+def _library_of(value: Any) -> str:
+    """The library of an array, of a view's, or of a descriptor's."""
+    return library_of(value.base if isinstance(value, HostDescriptor) else views.base(value))
 
 
 def _raw_value(value: Any) -> Any:

@@ -84,7 +84,9 @@ class FakeMap:
 @dataclass
 class FakeCuda:
     """`parameters` is how many parameters the next launched kernels take; `encoded` records calls that make tensor maps,
-    `allocated` stream-ordered memory: "alloc" with bytes, "free" with the address, and the stream."""
+    `allocated` stream-ordered memory: "alloc" with bytes, "free" with the address, and the stream. `waited` has the streams
+    that the host has waited for, with the number of launches before; `filled` has the bits, address, value and number of the
+    elements that were set; `captured` are the streams that are captured."""
 
     devices: int = 1
     parameters: int = 0
@@ -98,6 +100,9 @@ class FakeCuda:
     most_clusters: int = 132
     encoded: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     allocated: list[tuple[str, int, int]] = field(default_factory=list)
+    waited: list[tuple[int, int]] = field(default_factory=list)
+    filled: list[tuple[int, int, int, int]] = field(default_factory=list)
+    captured: set[int] = field(default_factory=set)
     CUresult = CUresult
     CUtensorMapDataType = Names("DATA_TYPE")
     CUtensorMapInterleave = Names("INTERLEAVE")
@@ -107,6 +112,7 @@ class FakeCuda:
     cuuint32_t = int
     cuuint64_t = int
     CUstream = int
+    CUstreamCaptureStatus = SimpleNamespace(CU_STREAM_CAPTURE_STATUS_NONE="none")
     CUlaunchConfig = SimpleNamespace
     CUlaunchAttribute = Attribute
     CUlaunchAttributeID = SimpleNamespace(
@@ -163,6 +169,21 @@ class FakeCuda:
 
     def cuMemFreeAsync(self, address: int, stream: int) -> Any:
         self.allocated.append(("free", address, stream))
+        return (OK,)
+
+    def cuStreamIsCapturing(self, stream: int) -> Any:
+        return OK, "active" if stream in self.captured else "none"
+
+    def cuStreamSynchronize(self, stream: int) -> Any:
+        self.waited.append((stream, len(self.launches)))
+        return (OK,)
+
+    def cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> Any:
+        self.filled.append((8, address, value, count))
+        return (OK,)
+
+    def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> Any:
+        self.filled.append((32, address, value, count))
         return (OK,)
 
     def cuModuleLoadData(self, cubin: bytes) -> Any:
@@ -300,6 +321,30 @@ class FakeArray:
             "data": (pointer, False), "typestr": typestr, "shape": shape, "strides": strides, "version": 3,
         }  # fmt: skip
         self.device = SimpleNamespace(id=device)
+
+
+class FakeJaxArray(FakeArray):
+    """Poses as a JAX array on a GPU. Device `id` counts the devices of all processes."""
+
+    def __init__(self, pointer: int, typestr: str = "<f4", device: int = 0, shape: tuple[int, ...] = (8,)) -> None:
+        super().__init__(pointer, typestr, device, shape)
+        self.device = SimpleNamespace(id=device + 8, local_hardware_id=device)
+        self.sharding = SimpleNamespace(device_set={device})
+        self.shape = self.aval = shape
+        self.awaited = 0
+
+    def is_deleted(self) -> bool:
+        return False
+
+    def block_until_ready(self) -> FakeJaxArray:
+        self.awaited += 1
+        return self
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.device.local_hardware_id
+
+
+FakeJaxArray.__module__ = "jaxlib._jax"
 
 
 @dataclass

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.runtime.fake_driver import WARM, CUresult, FakeTensor, float16
+from tests.runtime.fake_driver import WARM, CUresult, FakeArray, FakeJaxArray, FakeTensor, float16
 from weft.errors import LaunchError
 from weft.kernel import jit
 from weft.layout import NVMMASharedLayout
@@ -165,6 +165,15 @@ def test_the_stream_is_that_of_pytorch(cuda, compiler):
         product[1](describe(), 2, describe())
     product[1](describe(), 2, describe(), stream=5)
     assert [launched.stream for launched in cuda.launches] == [700] * WARM + [5]
+
+
+def test_launches_with_arrays_of_jax_wait(cuda, compiler):
+    product = make()
+    for kind, waited in ((FakeArray, 0), (FakeJaxArray, 1)) * WARM:
+        cuda.waited.clear()
+        desc = TensorDescriptor.from_tensor(kind(0x1000, shape=(64, 32)), [8, 8], LAYOUT)
+        product[1](desc, 2, desc)
+        assert len(cuda.waited) == waited
 
 
 def test_the_device_is_that_of_the_tensor(cuda, compiler):

@@ -8,6 +8,7 @@ import pytest
 import weft
 from weft import language as gl
 from weft.errors import LaunchError
+from weft.kernels import cumsum, matmul, softmax, topk
 
 pytestmark = pytest.mark.gpu
 
@@ -51,13 +52,41 @@ def test_numba(numbers):
     np.testing.assert_array_equal(dst.copy_to_host(), 2 * numbers)
 
 
-def test_jax(numbers, torch):
-    jax = pytest.importorskip("jax", reason="needs JAX")
-    src, dst = jax.numpy.asarray(numbers), jax.numpy.zeros(SIZE)
-    jax.block_until_ready((src, dst))
-    launch(src, dst)
-    torch.cuda.synchronize()
-    np.testing.assert_array_equal(np.asarray(dst), 2 * numbers)
+@pytest.fixture
+def gpu(jax):
+    if not any(device.platform == "gpu" for device in jax.devices()):
+        pytest.skip("needs JAX with CUDA: pip install jax[cuda13]")
+    return jax
+
+
+def test_jax(numbers, gpu):
+    """Nothing is waited for here: the launch waits for JAX, and JAX need not wait for the kernel."""
+    src, dst = gpu.numpy.asarray(numbers), gpu.numpy.zeros(SIZE)
+    launch(src + 1, dst)
+    np.testing.assert_array_equal(np.asarray(dst + 0), 2 * (numbers + 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_products_of_jax(gpu, dtype):
+    numbers = np.random.default_rng(0)
+    a, b = (gpu.numpy.asarray(numbers.integers(-4, 5, (n, 4096))).astype(dtype) for n in (2048, 1024))
+    for _ in range(3):  # Garbage of one call is memory of the next.
+        found = matmul(a, b.T, out_dtype="float32") + 0
+        want = np.asarray(a).astype(np.float32) @ np.asarray(b).astype(np.float32).T
+        np.testing.assert_array_equal(np.asarray(found), want)
+
+
+def test_functions_of_jax(gpu):
+    numbers = np.random.default_rng(0)
+    x = gpu.numpy.asarray(numbers.standard_normal((512, 4096)).astype(np.float32))
+    probabilities = np.asarray(softmax(x) + 0)
+    np.testing.assert_allclose(probabilities, np.asarray(gpu.nn.softmax(x)), rtol=1e-4, atol=1e-7)
+    values, places = topk(x, 5)
+    assert places.dtype == np.int64
+    np.testing.assert_array_equal(np.asarray(places), np.argsort(-np.asarray(x), axis=1)[:, :5])
+    np.testing.assert_array_equal(np.asarray(values), -np.sort(-np.asarray(x), axis=1)[:, :5])
+    steps = gpu.numpy.asarray(numbers.integers(-9, 10, (8, 100_000)).astype(np.int32))
+    np.testing.assert_array_equal(np.asarray(cumsum(steps)), np.cumsum(np.asarray(steps), axis=1))
 
 
 def test_the_current_stream_of_torch(numbers, torch):

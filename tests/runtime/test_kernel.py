@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tests.runtime.fake_driver import WARM, CUresult, FakeArray, FakeTensor, float16
+from tests.runtime.fake_driver import WARM, CUresult, FakeArray, FakeJaxArray, FakeTensor, float16
 from weft import settings as weft_settings
 from weft.errors import DeviceError, LaunchError
 from weft.kernel import jit
@@ -227,6 +227,37 @@ def test_streams(cuda, compiler):
         scale[1](FakeArray(64), FakeArray(64), 8, 0.5)
         scale[1](X, Y, 8, 0.5)
     assert [launched.stream for launched in cuda.launches] == [700, 4, 5, 6, 7, 0, 700] * 2
+
+
+def test_launches_with_arrays_of_jax_wait_before_and_after(cuda, compiler):
+    cuda.devices = 2
+    scale, x = make(), FakeJaxArray(64, device=1)
+    for number in range(WARM):
+        scale[1](x, FakeJaxArray(128, device=1), 8, 0.5)
+        assert x.awaited > number
+        assert cuda.waited == [(0, n + 1) for n in range(number + 1)]
+    scale[1](x, FakeJaxArray(128, device=1), 8, 0.5, stream=5)
+    assert cuda.waited[-1] == (5, WARM + 1)
+
+
+def test_launches_with_arrays_of_others_do_not_wait(cuda, compiler):
+    scale = make()
+    for _ in range(WARM):
+        scale[1](FakeArray(64), FakeArray(128), 8, 0.5)
+        assert cuda.waited == []
+        scale[1](FakeArray(64), FakeJaxArray(128), 8, 0.5)
+        assert len(cuda.waited) == 1
+        cuda.waited.clear()
+    assert len(compiler.requests) == 1, "the code is the same"
+
+
+def test_a_stream_that_is_captured_is_not_waited_for(cuda, compiler):
+    scale = make()
+    cuda.captured.add(5)
+    for _ in range(WARM):
+        scale[1](FakeJaxArray(64), FakeJaxArray(128), 8, 0.5, stream=5)
+    assert len(cuda.launches) == WARM
+    assert cuda.waited == []
 
 
 def test_a_subclass_of_a_tensor_goes_to_its_stream_too(cuda, compiler):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.runtime.fake_driver import WARM, FakeArray, FakeTensor, float16
+from tests.runtime.fake_driver import WARM, FakeArray, FakeJaxArray, FakeTensor, float16
 from tests.runtime.test_block_launch import caught
 from weft.kernel import jit
 from weft.layout import BlockedLayout
@@ -193,6 +193,14 @@ def test_the_stream_is_that_of_pytorch_where_the_arrays_are(cuda, compiler):
         scale[1](view(), 2, 3, stream=5)
     assert [launched.stream for launched in cuda.launches] == [700, 0, 5] * WARM
     assert len(compiler.requests) == 1, "the code is the same"
+
+
+def test_launches_with_arrays_of_jax_wait(cuda, compiler):
+    scale = make()
+    for kind, waited in ((FakeArray, 0), (FakeJaxArray, 1)) * WARM:
+        cuda.waited.clear()
+        scale[1](FakeView(kind(0x1000)), 2, 3)
+        assert len(cuda.waited) == waited
 
 
 def test_arrays_of_other_libraries_launch(cuda, compiler):

@@ -220,7 +220,7 @@ DESCRIPTOR_TENSOR = row(
     "descriptor-tensor",
     LaunchError,
     "a descriptor needs a tensor with a shape, but got {value}",
-    "pass a PyTorch, NumPy or CuPy array; for kernel.warmup, give MockTensor(dtype) its shape and strides: "
+    "pass a PyTorch, NumPy, CuPy or JAX array; for kernel.warmup, give MockTensor(dtype) its shape and strides: "
     "TensorDescriptor(MockTensor('fp32'), shape, strides, block_shape, layout)",
 )
 DESCRIPTOR_DTYPE = row(

@@ -8,7 +8,7 @@ ARRAY = row(
     "attention-array",
     LaunchError,
     "attention takes arrays [batch, heads, length, head size], but {name} is {got}",
-    "pass a PyTorch, NumPy or CuPy array of four dimensions; x[None] adds a batch, x.unflatten or x.reshape splits heads",
+    "pass a PyTorch, NumPy, CuPy or JAX array of four dimensions; x[None] adds a batch, x.unflatten or x.reshape splits heads",
 )
 DTYPES = row(
     "attention-dtypes",

@@ -8,13 +8,13 @@ ARRAY = row(
     "kernels-array",
     LaunchError,
     "a matrix is needed, but {name} is {got}",
-    "pass a PyTorch, NumPy or CuPy array of two dimensions; matmul takes batches, [.., rows, columns]",
+    "pass a PyTorch, NumPy, CuPy or JAX array of two dimensions; matmul takes batches, [.., rows, columns]",
 )
 TOPK_ARRAY = row(
     "kernels-topk-array",
     LaunchError,
     "topk takes an array with rows at one distance from each other, but got {got}",
-    "pass a PyTorch, NumPy or CuPy array of at least one dimension, made contiguous",
+    "pass a PyTorch, NumPy, CuPy or JAX array of at least one dimension, made contiguous",
 )
 TOPK_DTYPE = row(
     "kernels-topk-dtype",
@@ -92,7 +92,7 @@ OUT_NEEDED = row(
     "kernels-out-needed",
     LaunchError,
     "there is no way known to make an array like {got}",
-    "pass out=, an array of shape {shape}",
+    "pass out=, an array of shape {shape}, or arrays of PyTorch, NumPy, CuPy or JAX, for which outputs are allocated",
 )
 OUT_OVERLAPS = row(
     "kernels-out-overlaps",

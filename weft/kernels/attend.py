@@ -102,7 +102,7 @@ def attention(
     """softmax(scale * q k^T) v for every head; returns `out` [batch, heads, queries, head size of v].
 
     `q` is [batch, heads, queries, head size], `k` [batch, kv heads, keys, head size] and `v` [batch, kv heads, keys, head size
-    of v], as `torch.nn.functional.scaled_dot_product_attention` takes them: arrays of PyTorch, NumPy or CuPy of float16 or
+    of v], as `torch.nn.functional.scaled_dot_product_attention` takes them: arrays of PyTorch, NumPy, CuPy or JAX of float16 or
     bfloat16, whose last dimension is contiguous and whose other strides are positive multiples of 16 bytes, in any order.
     `heads` is a multiple of `kv heads` (grouped queries). Head sizes are 64, 96, 128 and 256, and 192 with 128 for v. Host
     arrays are simulated. `scale` is 1 / sqrt(head size) unless given.

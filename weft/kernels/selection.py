@@ -43,8 +43,8 @@ def topk(x: Any, k: int, *, largest: bool = True, stream: Any = None) -> tuple[A
     """The `k` largest elements along the last axis in descending order, or the smallest in ascending order, and their
     positions.
 
-    `x` is an array of PyTorch, NumPy or CuPy of any number of dimensions, of float32, float16, bfloat16 or an integer of at
-    most 32 bits (not uint32); `k` is 1 to 512. Returns the values, in the type of `x`, and int64 positions, both with the
+    `x` is an array of PyTorch, NumPy, CuPy or JAX of any number of dimensions, of float32, float16, bfloat16 or an integer of
+    at most 32 bits (not uint32); `k` is 1 to 512. Returns the values, in the type of `x`, and int64 positions, both with the
     last axis of length `k`. With `k=1` the positions are argmax (argmin). Host arrays are simulated.
 
     NaN counts as larger than any number, as in `torch.topk`, and -0 as 0. Of equal elements those at lower positions come

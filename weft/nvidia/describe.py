@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.errors import Row, fail
 from weft.errors import asynchronous as errors
-from weft.forms import of_torch
+from weft.forms import library_of
 from weft.layout import NVMMASharedLayout
 from weft.layout.shared.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_PIXELS, MOST_STRIDE_BYTES, box_of
 from weft.runtime.arguments import HOST, array
@@ -35,12 +35,13 @@ _NAMES = {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """The checked tensor of a descriptor. `pointer` and `device` are 0 and None for stand-ins; `strides` are in elements."""
+    """The checked tensor of a descriptor. `pointer` and `device` are 0 and None for stand-ins; `strides` are in elements;
+    `library` is that of `library_of`."""
 
     dtype: str
     pointer: int
     device: int | None
-    of_torch: bool
+    library: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -71,7 +72,7 @@ def tensor_of(base: Any, shape: Sequence[int], strides: Sequence[float], byte_of
         if not 1 <= extent <= MOST_EXTENT:
             raise fail(errors.DESCRIPTOR_EXTENT, dim=dim, shape=list(shape), size=extent)
     _check_strides(shape, strides, size)
-    return Tensor(dtype, pointer, device, of_torch(base), tuple(map(index, shape)), tuple(map(int, strides)))
+    return Tensor(dtype, pointer, device, library_of(base), tuple(map(index, shape)), tuple(map(int, strides)))
 
 
 def _placed(base: Any) -> tuple[str, int, int | None]:
@@ -188,7 +189,7 @@ def _tensor_map(
         row_bytes=block[-1] * ITEMSIZE[dtype], fp4=layout.fp4_padded, rounds=rounds,
     )  # fmt: skip
     kind = Descriptor(dtype, len(tensor.shape), block, layout, mode)
-    return TensorMap(kind, spec, tensor.strides, tensor.device, of_torch=tensor.of_torch)
+    return TensorMap(kind, spec, tensor.strides, tensor.device, library=tensor.library)
 
 
 def _check_fp4(tensor: Tensor, box: tuple[int, ...]) -> None:

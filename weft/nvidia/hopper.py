@@ -222,7 +222,8 @@ def _tensor_map(
 ) -> TensorMap:  # fmt: skip
     """The tensor map of a tensor, cached by content. The keys are the same as in `TensorDescriptor.from_tensor`."""
     tensor, block = tensor_of(base, shape, strides, byte_offset), tuple(block_shape)
-    dtype = getattr(base, "dtype", tensor.dtype)
+    # Arrays of JAX and of others share dtypes, but not the launches with them, which the map's key stands for.
+    dtype = ("jax", tensor.dtype) if tensor.library == "jax" else getattr(base, "dtype", tensor.dtype)
     key = (tensor.pointer, tensor.device, dtype, tensor.shape, tensor.strides, block, layout, padding, rounds)
     try:
         return _known[key]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import fail
 from weft.errors.launch import ARRAY_DEVICE, ARRAY_DTYPE, ARRAY_FORM
-from weft.forms import is_numpy, other_form
+from weft.forms import is_numpy, of_jax, other_form
 from weft.runtime import dlpack
 from weft.runtime.dtypes import ITEMSIZE, dtype_name, numpy_dtype
 
@@ -100,10 +100,13 @@ def array(value: Any) -> Array | None:
     """Dtype, address and device of an array argument, or None when `value` is not an array.
 
     Raises LaunchError: launch-array-dtype for element types that kernels do not support, launch-array-device for memory that
-    is neither CUDA's nor the host's, launch-array-form for lazily negated, sparse, fake and masked arrays.
+    is neither CUDA's nor the host's, launch-array-form for lazily negated, sparse, fake and masked arrays, and for JAX's
+    deleted and sharded ones, and its tracers. Waits until an array of JAX is computed.
     """
     if isinstance(value, type):
         return None
+    if of_jax(value):
+        _await(value)
     form = other_form(value)
     if form is not None:
         raise fail(ARRAY_FORM, what=f"a {type(value).__name__}", why=form[0], instead=form[1])
@@ -119,6 +122,25 @@ def array(value: Any) -> Array | None:
     if hasattr(value, "__dlpack_device__"):
         return _from_dlpack(value)
     return None
+
+
+def _await(value: Any) -> None:
+    """Wait until JAX, which computes arrays asynchronously and on streams of its own, has computed one.
+
+    Raises LaunchError (launch-array-form) for one that was deleted or donated, or lies on several devices, and for tracers.
+    Other objects of JAX, such as dtypes, are left to the caller."""
+    if not hasattr(value, "aval"):
+        return
+    if not hasattr(value, "__dlpack_device__"):
+        why, instead = "JAX traces a function with it", "an array, outside of jax.jit, jax.grad, jax.vmap and the like"
+    elif value.is_deleted():
+        why, instead = "JAX has deleted it", "an array that is neither deleted nor donated"
+    elif len(value.sharding.device_set) > 1:
+        why, instead = "it lies on several devices", "the part on one, such as x.addressable_shards[0].data"
+    else:
+        value.block_until_ready()
+        return
+    raise fail(ARRAY_FORM, what=f"a {type(value).__name__}", why=why, instead=instead)
 
 
 def extents(value: Any) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
@@ -168,7 +190,9 @@ def _host_buffer(value: Any) -> HostBuffer:
         return _numpy_buffer(value)
     exported = dlpack.export(value)
     low, high = exported.low, exported.high
-    return HostBuffer(exported.pointer, low, high - low, low, high, exported.dtype, False, exported.keepalive)
+    # JAX exports every array as read-only, yet on a GPU kernels write to those that they are given as outputs.
+    writable = of_jax(value)
+    return HostBuffer(exported.pointer, low, high - low, low, high, exported.dtype, writable, exported.keepalive)
 
 
 def _own_bytes(pointer: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
@@ -238,14 +262,16 @@ def _interface_dtype(value: Any, interface: dict[str, Any]) -> str:
 
 
 def _device_of(value: Any, pointer: int) -> int:
-    """The CUDA ordinal of an array: from its `device` attribute (`cuda:1`, CuPy's `device.id`), else from the driver."""
+    """The CUDA ordinal of an array: from its `device` attribute (`cuda:1`, CuPy's `device.id`), else from the driver.
+
+    The `id` of JAX's devices counts those of all processes, so that their `local_hardware_id` goes first."""
     device = getattr(value, "device", None)
     kind = getattr(device, "type", None)
     if kind == "cpu":
         return HOST
     if isinstance(kind, str) and kind != "cuda":
         raise fail(ARRAY_DEVICE, device=device)
-    for name in ("index", "id"):
+    for name in ("index", "local_hardware_id", "id"):
         ordinal = getattr(device, name, None)
         if isinstance(ordinal, int):
             return ordinal

@@ -39,7 +39,7 @@ from weft.errors.launch import (
     TOO_MANY_ARGUMENTS,
     UNKNOWN_KEYWORD,
 )
-from weft.forms import of_torch
+from weft.forms import library_of
 from weft.plain import as_number, whole
 from weft.runtime import views
 from weft.runtime.arguments import array
@@ -265,8 +265,10 @@ def other(value: Any, facts: bool) -> tuple[Any, Any, Any, Any]:
         return tuple(item[0] for item in items), (value.__class__, *(item[1:] for item in items)), None, None
     found = array(value)
     if found is not None:
-        # PyTorch's arrays are keyed by PyTorch's dtype, since their launches go to PyTorch's current stream.
-        dtype = value.dtype if of_torch(value) else found.dtype
+        # PyTorch's arrays are keyed by PyTorch's dtype, since their launches go to PyTorch's current stream, and JAX's by a
+        # pair, since their launches wait for the kernel.
+        library = library_of(value)
+        dtype = value.dtype if library == "torch" else (library, found.dtype) if library else found.dtype
         return found.pointer, dtype, found.device, 16 if facts and not found.pointer & 15 else 0
     number = as_number(value)
     if isinstance(number, bool):

@@ -83,14 +83,14 @@ class TensorMap:
         strides: tuple[int, ...],
         device: int | None,
         *,
-        of_torch: bool,
+        library: str = "",
     ) -> None:
         self.kind = kind
         self.spec = spec
         self.shape = spec.shape
         self.strides = strides
         self.device = device
-        self.key = _key(kind, device, of_torch)
+        self.key = _key(kind, device, library)
         self.address = 0
         self._memory: Any = None
 
@@ -113,11 +113,11 @@ class TensorMap:
 
 
 _encoding = Lock()
-_keys: dict[tuple[Descriptor, int | None, bool], object] = {}
+_keys: dict[tuple[Descriptor, int | None, str], object] = {}
 
 
-def _key(kind: Descriptor, device: int | None, of_torch: bool) -> object:
-    return _keys.setdefault((kind, device, of_torch), object())
+def _key(kind: Descriptor, device: int | None, library: str) -> object:
+    return _keys.setdefault((kind, device, library), object())
 
 
 class HostDescriptor:

@@ -128,9 +128,12 @@ class Launcher:
         kinds: Sequence[ArgumentType],
         current_stream: Callable[[int], int] | None,
         names: Sequence[str] = (),
+        *,
+        awaited: bool = False,
     ) -> None:
         """`current_stream(ordinal)` returns the stream of launches that name none; without it that is the default stream.
-        `names` are the values' parameter names. Raises what loading the kernel raises."""
+        `names` are the values' parameter names. With `awaited` launches return after the kernel has ended. Raises what loading
+        the kernel raises."""
         self._loaded = compiled.on_device(ordinal)
         self._given = kinds
         if any(isinstance(kind, Tuple) for kind in kinds):
@@ -141,6 +144,7 @@ class Launcher:
         self._layout = packing(kinds, names, compiled.binary.unused)
         self._compiled, self._ordinal, self._kinds, self._names = compiled, ordinal, kinds, names
         self._stream_now = current_stream or _default_stream
+        self._awaited = awaited
         self._configs: dict[tuple[Grid, int], Any] = {}
         self._launch = _launch_function(self._loaded)
         self._success = driver.bindings().CUresult.CUDA_SUCCESS
@@ -184,13 +188,14 @@ class Launcher:
             values="".join(f", {names[place]}" for place in places),
             packing=_PACKING.format(packed=packed, listed=listed) if packs else "",
             pointed=_pointed(layout),
+            awaiting="    ended(raw)\n" if self._awaited else "",
         )
         scope = {
             "stream_now": self._stream_now, "raw_of": streams.raw, "ordinal": self._ordinal,
             "configs": self._configs, "new_config": self._config, "pool": [], "new_frame": layout.frame,
             "pack": layout.format.pack_into, "pack_errors": _PACK_ERRORS, "unpackable": self._unpackable,
             "launch": self._launch, "function": self._loaded.function, "compiled": self._compiled,
-            "success": self._success, "failed": self._failed, **scope,
+            "success": self._success, "failed": self._failed, "ended": self._ended, **scope,
         }  # fmt: skip
         exec(program(text), scope)  # noqa: S102 - only numbers and names of weft
         return scope["run"]
@@ -206,7 +211,20 @@ class Launcher:
         (status,) = self._launch(config, self._loaded.function, table, 0)
         if status is not self._success:
             self._failed(status, config, table)
+        if self._awaited:
+            self._ended(raw)
         return self._compiled
+
+    def _ended(self, raw: int) -> None:
+        """Wait until a stream has finished, unless it is captured into a CUDA graph.
+
+        JAX computes on streams of its own that do not wait for the default stream (XLA creates them with
+        CU_STREAM_NON_BLOCKING), and gives the memory of an array without references to the next one at once."""
+        cuda = driver.bindings()
+        with driver.current_context(self._loaded.device):
+            state = driver.call("cuStreamIsCapturing", cuda.CUstream(raw))
+            if state == cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
+                driver.call("cuStreamSynchronize", cuda.CUstream(raw))
 
     def _config(self, grid: Grid, raw: int) -> Any:
         """A new launch configuration, which is kept."""
@@ -302,6 +320,7 @@ def run({grid}stream{values}):
     if status is not success:
         failed(status, config, table)
     pool.append(frame)
+{awaiting}\
     return compiled
 """
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from weft.forms import of_torch
+from weft.forms import library_of
 from weft.runtime.arguments import array, host_buffer
 from weft.runtime.specialise import ALIGNMENT, Pointer, Scalar, View, view_argument, view_type
 
@@ -53,8 +53,8 @@ class Memo:
         kind, owner = view_type("", "", argument), argument.array
         self.numbers = tuple(argument.numbers)
         self.offset = argument.byte_offset
-        library: Any = None
-        if of_torch(owner) and hasattr(owner, "get_device"):
+        library: Any = library_of(owner)
+        if library == "torch" and hasattr(owner, "get_device"):
             library = owner.dtype
             self.address: Callable[[], int] = owner.data_ptr
             self.device: Callable[[], int] = owner.get_device

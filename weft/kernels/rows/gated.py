@@ -6,7 +6,9 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import kernels as errors
+from weft.forms import of_jax
 from weft.kernels.device.gated import gate_backward_rows, gate_rows
+from weft.kernels.memory import joined_columns
 from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.launch import groups_of
 from weft.kernels.rows.operands import Lines, lines_of, output, parameter, pitches, same_rows, width_of
@@ -73,6 +75,12 @@ def _forward(op: str, gate: Any, up: Any, kind: str, out: Any, stream: Any) -> A
 
 def _backward(op: str, grad: Any, gate: Any, up: Any, kind: str, out: Any, stream: Any) -> Any:
     packed = up is None
+    if packed and of_jax(gate):
+        # Halves of a JAX array are copies: writing to them would leave the array as it is.
+        if out is not None:
+            raise parameter(op, "out", "an array of JAX", "gate and up as two arrays, or leave out away")
+        gate, up, _, _ = _both(op, gate, None)
+        return joined_columns(_backward(op, grad, gate, up, kind, None, stream))
     if packed and out is None:
         whole = lines_of(op, "gate", gate)
         out = empty_like(gate, whole.shape, whole.dtype)
