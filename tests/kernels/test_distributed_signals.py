@@ -168,3 +168,53 @@ def test_tma_reads_a_peer():
     with weft.simulate(target="sm_90a"):
         for rank, y in enumerate(world(on, 2)):
             np.testing.assert_array_equal(y, data(1 - rank, 512).reshape(16, 32))
+
+
+@weft.jit
+def put_round(x: gl.symmetric, y: gl.symmetric, n):
+    """Put x to y of the next rank."""
+    after, before = (x.rank + 1) % x.world_size, (x.rank + x.world_size - 1) % x.world_size
+    gl.signal(y, before, 1)
+    gl.wait_signal(y, after, 1)
+    gl.put(y, after, x.local, n)
+    gl.signal(y, after)
+    gl.wait_signal(y, before)
+    gl.quiet(x)
+
+
+@pytest.mark.parametrize("of", ["tile", "lowered"])
+def test_puts_around_a_ring(of):
+    def on(rank: int):
+        x, y = (weft.distributed.empty(301, np.float32) for _ in range(2))
+        for launch in range(2):
+            x[:] = data(rank, 301, launch)
+            put_round[1](weft.Symmetric(x), weft.Symmetric(y), 301)
+        return y.copy()
+
+    for rank, found in enumerate(world(on, 3, 1, of, nvshmem=True)):
+        np.testing.assert_array_equal(found, data((rank + 2) % 3, 301, 1))
+
+
+@weft.jit
+def take_words(words: gl.symmetric, rows: gl.symmetric, y, EACH: gl.constexpr, LINE: gl.constexpr):
+    """Wait for four words at once, each of a part of the rows, and for the last of them again as a count."""
+    gl.wait_value(words, gl.arange(0, 4, EACH), 7)
+    gl.wait_value(words, 3, 5, at_least=True, sem="relaxed")
+    at = gl.arange(0, 512, LINE)
+    gl.store(y + at, gl.load(rows.local + at))
+
+
+@pytest.mark.parametrize("of", ["tile", "lowered"])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_words_behind_copies(seed, of):
+    def on(rank: int):
+        words, room = weft.distributed.empty(4, np.int32), weft.distributed.empty((4, 128), np.float32)
+        shared, y, own = weft.Symmetric(words), np.full(512, np.nan, np.float32), data(rank, 512).reshape(4, 128)
+        for part in range(4):
+            weft.distributed.copy(weft.Symmetric(room[part]), 1 - rank, own[part])
+            weft.distributed.write_value(shared, 1 - rank, part, 7)
+        take_words[2](shared, weft.Symmetric(room), y, EACH, LINE)
+        return y
+
+    for rank, found in enumerate(world(on, 2, seed, of)):
+        np.testing.assert_array_equal(found, data(1 - rank, 512))

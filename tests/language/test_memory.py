@@ -318,7 +318,7 @@ def test_a_poll(kernel):
     met = gl.atomic_poll(kernel.pointer(gl.int32), 3)
     assert met.dtype == gl.int1 and met.is_scalar
     op = kernel.last("memory.poll")
-    plain = {"at_least": False, "patience": 0}
+    plain = {"at_least": False, "patience": 0, "signal": False}
     assert op.attrs == {"order": "acquire", "scope": "gpu", **plain} and op.operand("timeout") is None
     met = gl.atomic_poll(addresses(kernel, gl.int64), kernel.tile(gl.int64), sem="relaxed", scope="sys", timeout_ns=5)
     assert met.dtype == gl.int1 and met.shape == [128]
