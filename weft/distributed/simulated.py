@@ -6,6 +6,8 @@ import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from math import prod
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -14,6 +16,7 @@ from weft import simulation
 from weft.distributed.current import Member, current
 from weft.errors import distributed as errors
 from weft.errors import fail
+from weft.forms import of_torch
 from weft.loading import load_module
 from weft.plain import whole
 from weft.runtime.arguments import HostBuffer, host_buffer
@@ -67,7 +70,7 @@ class Simulated(Member["_World"]):
         elements = _elements(owner, arrays[self.rank])
         read = None if origin is None else (origin[self.rank], _elements(source, origin[self.rank]))
         member = cast("Any", simulation.member())
-        return lambda: member.copy(arrays[rank], elements, np.ravel(source), read)
+        return lambda: member.copy(arrays[rank], elements, _numbers(source).view(arrays[rank].dtype), read)
 
     def part(self, owner: Any, rank: int) -> Any:
         """The same place on a rank."""
@@ -75,7 +78,11 @@ class Simulated(Member["_World"]):
         arrays = self.world.around(owner, self.rank)
         assert arrays is not None
         at = _elements(owner, arrays[self.rank])
-        return arrays[rank].reshape(-1)[at[0] : at[0] + at.size].reshape(owner.shape) if at.size else owner
+        if not at.size:
+            return owner
+        found = arrays[rank].reshape(-1)[at[0] : at[0] + at.size].reshape(owner.shape)
+        # Symmetric memory of CPU tensors is NumPy's, as integers of their size.
+        return import_module("torch").from_numpy(found).view(owner.dtype) if of_torch(owner) else found
 
     def writing(self, owner: Any, rank: int, index: int, value: int) -> Callable[[], None]:
         """What sets a word on a rank."""
@@ -110,8 +117,15 @@ class Simulated(Member["_World"]):
 def _elements(part: Any, whole: Any) -> Any:
     """The numbers of an array's elements in the one that it is a part of."""
     first: int = (host_buffer(part).pointer - whole.ctypes.data) // part.itemsize
-    size: int = part.size
-    return np.arange(first, first + size)
+    return np.arange(first, first + prod(part.shape))
+
+
+def _numbers(source: Any) -> Any:
+    """The elements of an array in a line; those of a CPU tensor as integers of their size."""
+    if not of_torch(source):
+        return np.ravel(source)
+    torch = import_module("torch")
+    return source.contiguous().view(getattr(torch, f"int{8 * source.itemsize}")).numpy().reshape(-1)
 
 
 def _moved(own: HostBuffer, base: Any, other: Any, skip: int, label: str) -> HostBuffer:
