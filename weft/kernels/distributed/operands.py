@@ -13,6 +13,8 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernel import Repeated
 from weft.kernels.device import ranks
+from weft.kernels.operands import LINE
+from weft.kernels.rows.calls import MOST_OF_A_TENSOR
 from weft.runtime.arguments import array, extents
 from weft.runtime.dlpack import contiguous
 from weft.runtime.dtypes import ITEMSIZE
@@ -64,9 +66,7 @@ class Flat(NamedTuple):
         return gl.BlockedLayout([self.each], [32], [WARPS], [0])
 
 
-MOST_CALLS = 64
-"""Calls that a symmetric tensor remembers."""
-BEGINS = 127
+BEGINS = LINE - 1
 """What the choice of a product's configuration knows of an address, as a mask."""
 
 
@@ -91,7 +91,7 @@ def remembered(x: object, key: tuple[Any, ...] | None) -> Any:
 
 def remember(x: Symmetric, key: tuple[Any, ...] | None, call: R) -> R:
     """Keep what has been found for a call. It may hold on to no arrays but symmetric ones."""
-    return call if key is None else keep(x.calls, key, call, MOST_CALLS)
+    return call if key is None else keep(x.calls, key, call, MOST_OF_A_TENSOR)
 
 
 class Launch:

@@ -301,7 +301,10 @@ class _Sums:
         start, last = _rows_of(self.work.rank, self.share, int(a.shape[0]))
         pieces = _pieces(last - start, out.tensor[0].nbytes)
 
-        def add(first: int, end: int) -> None:
+        def add(piece: tuple[int, int] | None) -> None:
+            if piece is None:
+                return
+            first, end = piece
             rows = slice(start + first, start + end)
             self._add(a[rows], b, out.tensor[rows], [slot[first:end] for slot in self.slots], stream)
 
@@ -312,15 +315,11 @@ class _Sums:
 
         for before, piece in zip([None, *pieces], [*pieces, None], strict=True):
             if before is None:
-                self._compute(piece, add)
+                add(piece)
             else:
-                out.group.beside(stream, partial(self._compute, piece, add), partial(copy, *before))
+                out.group.beside(stream, partial(add, piece), partial(copy, *before))
         self.meeting.on(stream)
         return out.tensor
-
-    def _compute(self, piece: tuple[int, int] | None, add: Callable[[int, int], None]) -> None:
-        if piece is not None:
-            add(*piece)
 
     def _send(self, a: Any, b: Any, stream: Any) -> None:
         """Multiply the rows of all other ranks, into their memory, and know what they have multiplied for this one."""

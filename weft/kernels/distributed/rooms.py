@@ -23,9 +23,7 @@ _rooms: dict[Any, Symmetric] = {}
 def room_for(use: str, shape: tuple[int, ...], dtype: Any, like: Any, group: str) -> Symmetric:
     """The room of a use, of a dtype of PyTorch, for tensors of PyTorch on the device of `like`; "" is the group of all
     ranks."""
-    member = current.innermost(None)
-    rooms: dict[Any, Symmetric] = _rooms if member is None else member.rooms
-    key = use, shape, dtype, group, like.device
+    rooms, key = _table(), (use, shape, dtype, group, like.device)
     if key not in rooms:
         rooms[key] = Symmetric(_allocated(shape, dtype, like, group), group or None)
     return rooms[key]
@@ -66,9 +64,13 @@ def capturing(x: Symmetric) -> bool:
 
 
 def _kept(x: Symmetric, *room: Any) -> tuple[dict[Any, Symmetric], Any]:
+    return _table(), (*room, getattr(x.group, "name", ""), x.tensor.device if _on_gpu(x) else None)
+
+
+def _table() -> dict[Any, Symmetric]:
+    """The rooms of this process, or of the world that runs."""
     member = current.innermost(None)
-    key = *room, getattr(x.group, "name", ""), x.tensor.device if _on_gpu(x) else None
-    return _rooms if member is None else member.rooms, key
+    return _rooms if member is None else member.rooms
 
 
 def _on_gpu(x: Symmetric) -> bool:

@@ -42,7 +42,7 @@ class _Now(threading.local):
 
 
 MOST_CALLS, MOST_OF_A_TENSOR = 1024, 64
-"""Calls that are kept, of a symmetric tensor as many as `weft.kernels.distributed` keeps."""
+"""Calls that are kept: of all functions here, and of a symmetric tensor together with those of `weft.kernels.distributed`."""
 _now = _Now()
 _known: dict[Any, Prepared] = {}
 
