@@ -150,7 +150,7 @@ def check_all(rank: int, ranks: int) -> None:
 
 
 def check_collectives(rank: int, ranks: int) -> None:
-    for method, n in (("one_shot", 5000), ("two_shot", 1 << 20)):
+    for method, n in (("one_shot", 5000), ("two_shot", 1 << 20), ("pushed", 5000), (None, 5000)):
         say(f"all_reduce by {method} of {n} elements in memory of NVSHMEM")
         x = symmetric(n, dtype=torch.bfloat16)
         shared = weft.Symmetric(x)

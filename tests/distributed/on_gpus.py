@@ -104,12 +104,46 @@ def check_matmul_sums(rank: int, ranks: int) -> None:
         assert ((part.float() - wanted[rank * m : rank * m + m]).abs() <= most[rank * m : rank * m + m]).all()
 
 
+def routed(rank: int, launch: int, experts: int, slots: int) -> torch.Tensor:
+    """The experts of each token of a rank. Ranks have different numbers of tokens, and in some launches none."""
+    tokens = (0, 16, 37, 1000, 129)[(launch + 2 * rank) % 5]
+    generator = torch.Generator().manual_seed(10_000 + 100 * rank + launch)
+    return torch.rand(tokens, experts, generator=generator).topk(slots).indices.cuda()
+
+
+def check_dispatch(rank: int, ranks: int) -> None:
+    experts, slots, width = 4 * ranks, 3, 264
+    each = experts // ranks
+    rows, counts = symmetric(ranks * 1000 * slots, width), symmetric(ranks, experts, dtype=torch.int32)
+    shared = weft.Symmetric(rows), weft.Symmetric(counts)
+    for launch in range(10):
+        ids = [routed(other, launch, experts, slots) for other in range(ranks)]
+        given = [values(other, (len(each_ids), width), launch) for other, each_ids in enumerate(ids)]
+        weights = torch.rand(ids[rank].shape, generator=torch.Generator().manual_seed(launch)).cuda()
+        rows.fill_(float("nan"))
+        torch.cuda.synchronize()
+        dist.barrier()
+        offsets, places = distributed.dispatch(given[rank], ids[rank], experts, *shared)
+        wanted: list[torch.Tensor] = []
+        for expert in range(rank * each, rank * each + each):
+            for other in range(ranks):
+                wanted.append(given[other][(ids[other] == expert).nonzero()[:, 0]])
+        total = sum(map(len, wanted))
+        assert int(offsets[-1]) == total
+        torch.testing.assert_close(rows[:total], torch.cat(wanted), rtol=0, atol=0)
+        assert rows[total:].isnan().all()
+        out = distributed.combine(shared[0], ids[rank], places, weights, experts)
+        sums = given[rank].float() * weights.sum(1, keepdim=True)
+        torch.testing.assert_close(out.float(), sums, rtol=0.01, atol=0.02)
+
+
 def main() -> None:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     check_all_reduce(rank, ranks)
     check_gather_and_scatter(rank, ranks)
+    check_dispatch(rank, ranks)
     if torch.cuda.get_device_capability()[0] == 9:
         check_all_gather_matmul(rank, ranks)
         check_matmul_sums(rank, ranks)
