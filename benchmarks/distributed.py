@@ -3,10 +3,11 @@
     torchrun --nproc-per-node 2 benchmarks/distributed.py [--quick] [--out FOLDER] [--part NAME ...]
     python benchmarks/distributed.py --rehearse
 
-Times are medians over rounds in which the variants take turns, each between a barrier and a synchronisation, of the slowest
-rank. "eager" is a call from Python, "replayed" a captured graph of several calls divided by their number. weft's result is
-compared with a reference before anything is timed. Rank 0 prints and records the tables. `--rehearse` runs all parts with two
-ranks on one GPU, small, without peers and records: it shows that they run, and its times say nothing.
+Times are medians over rounds in which the variants take turns, each 5 ms of calls in a row between a barrier and a
+synchronisation, of the slowest rank. "eager" is a call from Python, "replayed" a captured graph of several calls divided by
+their number. weft's result is compared with a reference before anything is timed. Rank 0 prints and records the tables.
+`--rehearse` runs all parts with two ranks on one GPU, small, without peers and records: it shows that they run, and its times
+say nothing.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class Group:
     peers = True
     """Whether NCCL and PyTorch's operators can be compared with."""
     graphs = True
+    block = 5000.0
+    """Microseconds of the calls that are timed together. Behind a barrier one rank's host begins up to 100 us after another's,
+    and a queue of calls has to form: in 10 calls of 20 us that would be most of the time."""
 
     def __init__(self) -> None:
         import torch
@@ -114,22 +118,24 @@ class Group:
                 call()
         return made.replay
 
-    def measure(self, variants: dict[str, Call], rounds: int, calls: int, share: int = 1) -> dict[str, float]:
+    def measure(self, variants: dict[str, Call], rounds: int, share: int = 1) -> dict[str, float]:
         """The median time of each variant, in microseconds; `share` calls are one."""
         times: dict[str, list[float]] = {name: [] for name in variants}
-        for number in range(rounds + 1):
+        calls: dict[str, int] = {}
+        for name, call in variants.items():
+            self.once(call, 3)
+            calls[name] = max(int(self.block / self.once(call, 3)), 3)
+        for _ in range(rounds):
             for name, call in variants.items():
-                found = self.once(call, calls) / share
-                if number:
-                    times[name].append(found)
+                times[name].append(self.once(call, calls[name]) / share)
         return {name: median(found) for name, found in times.items()}
 
-    def timed(self, variants: dict[str, Call], rounds: int, calls: int) -> dict[str, dict[str, float]]:
+    def timed(self, variants: dict[str, Call], rounds: int) -> dict[str, dict[str, float]]:
         """The times of each variant, eager and replayed."""
-        found = {"eager": self.measure(variants, rounds, calls)}
+        found = {"eager": self.measure(variants, rounds)}
         if self.graphs:
             replayed = {name: self.graph(call) for name, call in variants.items()}
-            found["replayed"] = self.measure(replayed, rounds, 3, IN_GRAPH)
+            found["replayed"] = self.measure(replayed, rounds, IN_GRAPH)
         return found
 
     def randn(self, *shape: int) -> Any:
@@ -148,6 +154,7 @@ class OnOneGpu(Group):
 
     peers = False
     graphs = False
+    block = 0.0
 
     def __init__(self, rank: int, shelf: dict[int, Any]) -> None:
         import torch
@@ -218,7 +225,7 @@ def all_reduce(group: Group, quick: bool) -> list[Line]:
         # Sums of sums grow without bound; zeros stay zeros, and take as long.
         for value in (x, theirs, plain):
             value.zero_()
-        for how, found in group.timed(variants, _rounds(quick, 30), 10 if nbytes > 1 << 20 else 50).items():
+        for how, found in group.timed(variants, _rounds(quick, 30)).items():
             ours = found.pop("weft")
             lines.append(Line(f"all-reduce {nbytes >> 10} KiB, {how}", ours, "us", found, GOALS.get((how, nbytes), ())))
     return lines
@@ -243,7 +250,7 @@ def peer_copy(group: Group, quick: bool) -> list[Line]:
 
         target = symm_mem.rendezvous(out, group.name).get_buffer(after, out.shape, out.dtype)[group.rank]
         variants["cudaMemcpyPeerAsync"] = lambda: target.copy_(x)
-    found = group.measure(variants, _rounds(quick, 30), 20)
+    found = group.measure(variants, _rounds(quick, 30))
     ours = found.pop("weft")
     goals = (Goal(1 / 0.98, "cudaMemcpyPeerAsync", ceiling=True),)
     what = f"copy {nbytes >> 20} MiB to the next rank"
@@ -282,7 +289,7 @@ def gather_and_multiply(group: Group, quick: bool) -> list[Line]:
                 shard, [b], gather_dim=0, group_name=group.name
             )
         variants["weft's matmul alone"] = lambda whole=whole, b=b: matmul(whole, b)
-        found = group.measure(variants, _rounds(quick, 15), 5)
+        found = group.measure(variants, _rounds(quick, 15))
         ours = found.pop("weft")
         lines.append(Line(f"all-gather + matmul {rows}x{columns}x{k}", ours, "us", found, (Goal(goal, ceiling=True),)))
     return lines
@@ -331,7 +338,7 @@ def multiply_and_add(group: Group, quick: bool) -> list[Line]:
             )
             both["all-reduce"][2]["cuBLAS, then NCCL"] = serial_reduced
         for name, (call, limit, others) in both.items():
-            found = group.measure({"weft": call, **others}, _rounds(quick, 15), 5)
+            found = group.measure({"weft": call, **others}, _rounds(quick, 15))
             ours = found.pop("weft")
             goals = () if limit is None else (Goal(limit, ceiling=True),)
             lines.append(Line(f"matmul + {name} {rows}x{n}x{whole_k}", ours, "us", found, goals))
@@ -380,7 +387,7 @@ def dispatch(group: Group, quick: bool) -> list[Line]:
         group.torch.testing.assert_close(returned().float(), wanted, rtol=0.03, atol=0.05)
         what = f"{count} tokens of {width}, {experts} experts, top {slots}"
         goals = () if goal is None else (Goal(goal, ceiling=True),)
-        for how, found in group.timed({"dispatch": forth, "combine": returned}, _rounds(quick, 20), 20).items():
+        for how, found in group.timed({"dispatch": forth, "combine": returned}, _rounds(quick, 20)).items():
             lines.append(Line(f"dispatch {what}, {how}", found["dispatch"], "us", {}, goals))
             lines.append(Line(f"combine {what}, {how}", found["combine"], "us", {}))
     return lines

@@ -75,6 +75,17 @@ def test_addresses_of_a_row():
     assert assumed[offsets].hull.nonnegative
 
 
+def test_addresses_of_another_type():
+    """The alignment of 16 bytes holds for elements of another type, and through an integer."""
+    k = Kernel()
+    other = k(arith.bitcast, k.p, element=Pointer(int64))
+    back = k(arith.bitcast, k(arith.bitcast, other, element=int64), element=Pointer(float32))
+    offsets = k(arith.add, k.splat(k.n, 64), k.range(64))
+    places = [k(memory.addptr, k.splat(base, 64), offsets) for base in (other, back)]
+    found = facts(k.func(), addresses=True)
+    assert [(found[at].contiguous, found[at].divisible) for at in places] == [((64,), (16,)), ((64,), (16,))]
+
+
 @pytest.mark.parametrize(("stride", "divisible"), [("n", (4, 16)), ("m", (4, 4))], ids=["aligned", "unaligned"])
 def test_addresses_of_a_plane(stride, divisible):
     """Row-major: a row's elements are contiguous, and rows start 16-byte aligned where the stride is divisible by 16."""

@@ -40,7 +40,8 @@ def total(ranks: int, shape: tuple[int, ...], launch: int = 0) -> torch.Tensor:
 def check_all_reduce(rank: int, ranks: int) -> None:
     cases = (
         ("one_shot", 1), ("one_shot", 5000), ("pushed", 2), ("pushed", 5000), ("pushed", 1 << 17), ("pushed", 1000),
-        ("two_shot", 5000), ("two_shot", 1 << 20), (None, 1 << 22),
+        ("pushed", 1 << 18), ("pushed", 1_000_001), ("pushed", 3 << 24), ("two_shot", 5000), ("two_shot", 1 << 20),
+        (None, 1 << 22),
     )  # fmt: skip
     for method, n in cases:
         x = symmetric(n)
@@ -126,8 +127,7 @@ def check_dispatch(rank: int, ranks: int) -> None:
         offsets, places = distributed.dispatch(given[rank], ids[rank], experts, *shared)
         wanted: list[torch.Tensor] = []
         for expert in range(rank * each, rank * each + each):
-            for other in range(ranks):
-                wanted.append(given[other][(ids[other] == expert).nonzero()[:, 0]])
+            wanted += [given[other][(ids[other] == expert).nonzero()[:, 0]] for other in range(ranks)]
         total = sum(map(len, wanted))
         assert int(offsets[-1]) == total
         torch.testing.assert_close(rows[:total], torch.cat(wanted), rtol=0, atol=0)

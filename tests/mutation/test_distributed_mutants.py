@@ -17,7 +17,7 @@ from weft.errors import Hazard
 from weft.ir.core import Func, Op, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.kernels import MatmulConfig, distributed
-from weft.kernels.distributed import products
+from weft.kernels.distributed import collectives, products
 from weft.ops import arith, memory
 
 N = 704
@@ -37,6 +37,12 @@ def one_shot(x: np.ndarray, shared: weft.Symmetric) -> Any:
 
 def two_shot(x: np.ndarray, shared: weft.Symmetric) -> Any:
     return distributed.all_reduce(shared, method="two_shot")
+
+
+def pushed_shares(x: np.ndarray, shared: weft.Symmetric) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collectives, "_has_words", lambda x, line: False)
+        return distributed.all_reduce(shared, method="pushed")
 
 
 def two_shot_multicast(x: np.ndarray, shared: weft.Symmetric) -> Any:
@@ -125,16 +131,19 @@ def combined(rank: int) -> None:
         distributed.combine(rows, ids, places, np.ones((2, 2), np.float32), RANKS, programs=1)
 
 
-KERNELS = {each.__name__: of_line(each) for each in (one_shot, two_shot, two_shot_multicast, gather, scatter_sums)}
+KERNELS = {
+    each.__name__: of_line(each)
+    for each in (one_shot, two_shot, pushed_shares, two_shot_multicast, gather, scatter_sums)
+}
 FUSED = {
     "two_shot_norm": (normalised,), "meeting": (summed(True), summed(False)), "expect_chunks": (gathered,),
     "dispatch": (exchanged,), "combine": (combined,),
 }  # fmt: skip
 HOSTS = {**{name: (on,) for name, on in KERNELS.items()}, **FUSED}
 SOME = [
-    "two_shot",
+    "pushed_shares",
     "dispatch",
-    *(pytest.param(name, marks=pytest.mark.matrix) for name in HOSTS if name not in ("two_shot", "dispatch")),
+    *(pytest.param(name, marks=pytest.mark.matrix) for name in HOSTS if name not in ("pushed_shares", "dispatch")),
 ]
 PLACES = ["first signal", "first wait", "last signal", "last wait"]
 CHANGES = ["dropped", "relaxed", "gpu", "wrong"]

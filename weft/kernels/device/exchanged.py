@@ -56,37 +56,52 @@ def first_rows(
 
 
 @jit
+def of_tokens(x, ids, own_places, token, tokens, at, width, K: gl.constexpr):
+    """The first columns of some tokens, and of each of their K slots the expert (-1 where there is no token) and the place."""
+    there, experts, places = token < tokens, (), ()
+    for slot in gl.static_range(K):
+        experts += (gl.load(ids + (token * K + slot), there, -1).to(gl.int32),)
+        places += (gl.load(own_places + (token * K + slot), there, 0),)
+    value = gl.load(x + (token.to(gl.int64)[:, None] * width + at), there[:, None] & (at < width))
+    return value, experts, places
+
+
+@jit
 def dispatch(
     x, ids, own, own_offsets, own_places, rows: gl.symmetric, counts: gl.symmetric, offsets, places, tokens, width, experts,
     each, capacity, K: gl.constexpr, PROGRAMS: gl.constexpr, TOKENS: gl.constexpr, COLUMNS: gl.constexpr,
     TILE: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr,
 ):  # fmt: skip
-    """Store each token to the ranks of its K experts; `places`: its row there, or -1 where there is no expert or no room."""
+    """Store each token to the ranks of its K experts; `places`: its row there, or -1 where there is no expert or no room.
+
+    What is read of the next tokens is on its way while ranks exchange counts, and while the tokens before are stored."""
     gdc_wait()
     program = gl.program_id(0)
+    column = gl.arange(0, COLUMNS, gl.SliceLayout(0, TILE))[None, :]
+    token = program * TOKENS + gl.arange(0, TOKENS, gl.SliceLayout(1, TILE))
+    value, found, own_place = of_tokens(x, ids, own_places, token, tokens, column, width, K)
     exchange_counts(counts, own, experts, PROGRAMS, BINS, BIN)
     table = gl.allocate_shared_memory(gl.int32, [BINS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     first_rows(counts, own_offsets, offsets, experts, each, capacity, table, BINS, BIN)
-    line = gl.arange(0, TOKENS, gl.SliceLayout(1, TILE))
-    column = gl.arange(0, COLUMNS, gl.SliceLayout(0, TILE))[None, :]
-    for first in range(program * TOKENS, tokens, PROGRAMS * TOKENS):
-        token = first + line
-        there = token < tokens
+    for _ in range(program * TOKENS, tokens, PROGRAMS * TOKENS):
         ranks, targets, goes = (), (), ()
         for slot in gl.static_range(K):
-            expert = gl.load(ids + (token * K + slot), there, -1).to(gl.int32)
-            known = (expert >= 0) & (expert < experts)
-            expert = gl.where(known, expert, 0)
-            target = table.gather(expert, 0) + gl.load(own_places + (token * K + slot), there & known, 0)
+            known = (found[slot] >= 0) & (found[slot] < experts)
+            expert = gl.where(known, found[slot], 0)
+            target = table.gather(expert, 0) + own_place[slot]
             known = known & (target < capacity)
-            gl.store(places + (token * K + slot), gl.where(known, target, -1), there)
+            gl.store(places + (token * K + slot), gl.where(known, target, -1), token < tokens)
             ranks, targets, goes = (*ranks, expert // each), (*targets, target), (*goes, known)
         for start in range(0, width, COLUMNS):
             at = start + column
-            value = gl.load(x + (token.to(gl.int64)[:, None] * width + at), there[:, None] & (at < width))
             for slot in gl.static_range(K):
                 row = rows.peer(ranks[slot])[:, None] + targets[slot].to(gl.int64)[:, None] * width
                 gl.store(row + at, value, goes[slot][:, None] & (at < width))
+            at += COLUMNS
+            more = (token < tokens)[:, None] & (at < width)
+            value = gl.load(x + (token.to(gl.int64)[:, None] * width + at), more)
+        token += PROGRAMS * TOKENS
+        value, found, own_place = of_tokens(x, ids, own_places, token, tokens, column, width, K)
     meet(rows, PROGRAMS + program)
 
 

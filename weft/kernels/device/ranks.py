@@ -12,17 +12,30 @@ from weft.kernel import jit
 
 
 @jit
-def meet(x: gl.symmetric, flag):
-    """Program `flag` of every rank gets here before it goes on on any rank, and knows what the others did before."""
+def tell(x: gl.symmetric, flag):
+    """Signal program `flag` of every rank."""
     if x.world_size & (x.world_size - 1):
         for rank in gl.static_range(x.world_size):
             gl.signal(x, rank, flag)
+    else:
+        gl.signal(x, gl.arange(0, x.world_size, gl.BlockedLayout([1], [32], [gl.num_warps()], [0])), flag)
+
+
+@jit
+def hear(x: gl.symmetric, flag):
+    """Wait for a signal of program `flag` of every rank."""
+    if x.world_size & (x.world_size - 1):
         for rank in gl.static_range(x.world_size):
             gl.wait_signal(x, rank, flag)
     else:
-        ranks = gl.arange(0, x.world_size, gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
-        gl.signal(x, ranks, flag)
-        gl.wait_signal(x, ranks, flag)
+        gl.wait_signal(x, gl.arange(0, x.world_size, gl.BlockedLayout([1], [32], [gl.num_warps()], [0])), flag)
+
+
+@jit
+def meet(x: gl.symmetric, flag):
+    """Program `flag` of every rank gets here before it goes on on any rank, and knows what the others did before."""
+    tell(x, flag)
+    hear(x, flag)
 
 
 @jit
@@ -132,17 +145,62 @@ def pushed(
 
 
 @jit
-def two_shot(x: gl.symmetric, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr):
-    """x = the sum over all ranks, in place. Each rank adds up its share of the elements, and stores it on every rank."""
+def two_shot(x: gl.symmetric, first, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr):
+    """n elements of x, from `first` on, = the sum over all ranks, in place. Each rank adds up its share of them, and stores it
+    on every rank."""
     flag = gl.program_id(0)
     meet(x, flag)
     for block in range(flag, gl.cdiv(share, BLOCK), gl.num_programs(0)):
         own = block * BLOCK + gl.arange(0, BLOCK, LINE)
         at = x.rank * share + own
         inside = (own < share) & (at < n)
-        total = sum_of_ranks(x, at, inside, SUM).to(x.dtype)
+        total = sum_of_ranks(x, first + at, inside, SUM).to(x.dtype)
         for rank in gl.static_range(x.world_size):
-            gl.store(x.peer(rank) + at, total, inside)
+            gl.store(x.peer(rank) + (first + at), total, inside)
+    meet(x, flag)
+
+
+@jit
+def pushed_shares(
+    x: gl.symmetric, room: gl.symmetric, first, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr, STEP: gl.constexpr,
+    SUM: gl.constexpr,
+):  # fmt: skip
+    """n elements of x, from `first` on, = the sum over all ranks, in place, as by `two_shot`, with stores alone, which links
+    carry faster than loads: each rank stores the others' shares in their rooms, [world_size - 1, share] elements, adds up its
+    own, and stores the sums on every rank.
+
+    A program stores STEP blocks, and adds up those before them, of which the signals are on their way meanwhile. Its last
+    `meet` ends the use of the rooms, too: the next launch stores in them at once."""
+    flag = gl.program_id(0)
+    each = gl.num_programs(0) * STEP * BLOCK
+    steps = gl.cdiv(share, each)
+    slots = room.local.to(gl.pointer_type(x.dtype), bitcast=True)
+    for step in range(steps + 1):
+        if step < steps:
+            for k in gl.static_range(STEP):
+                at = step * each + (k * gl.num_programs(0) + flag) * BLOCK + gl.arange(0, BLOCK, LINE)
+                for rank in gl.static_range(x.world_size):
+                    inside = (at < share) & (rank * share + at < n)
+                    if rank != x.rank:
+                        slot = x.rank - (x.rank > rank).to(gl.int32)
+                        there = room.peer(rank).to(gl.pointer_type(x.dtype), bitcast=True) + slot * share
+                        gl.store(there + at, gl.load(x.local + first + rank * share + at, inside), inside)
+            tell(x, flag)
+        if step > 0:
+            hear(x, flag)
+            for k in gl.static_range(STEP):
+                at = (step - 1) * each + (k * gl.num_programs(0) + flag) * BLOCK + gl.arange(0, BLOCK, LINE)
+                inside = (at < share) & (x.rank * share + at < n)
+                own = x.local + first + x.rank * share
+                parts = ()
+                for rank in gl.static_range(x.world_size):
+                    slot = rank - (rank > x.rank).to(gl.int32)
+                    parts += (gl.load(gl.where(rank == x.rank, own, slots + slot * share) + at, inside, 0),)
+                total = parts[0].to(SUM)
+                for rank in gl.static_range(1, x.world_size):
+                    total += parts[rank].to(SUM)
+                for rank in gl.static_range(x.world_size):
+                    gl.store(x.peer(rank) + first + x.rank * share + at, total.to(x.dtype), inside)
     meet(x, flag)
 
 
@@ -158,7 +216,7 @@ def one_shot_multicast(x: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constex
 
 
 @jit
-def two_shot_multicast(x: gl.symmetric, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr):
+def two_shot_multicast(x: gl.symmetric, first, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr):
     """As `two_shot`, where the switch adds up, and copies what a rank stores to all ranks."""
     flag = gl.program_id(0)
     meet(x, flag)
@@ -166,7 +224,8 @@ def two_shot_multicast(x: gl.symmetric, n, share, LINE: gl.constexpr, BLOCK: gl.
         own = block * BLOCK + gl.arange(0, BLOCK, LINE)
         at = x.rank * share + own
         inside = (own < share) & (at < n)
-        gl.multimem_st(x.multicast + at, gl.multimem_ld_reduce(x.multicast + at, inside), inside)
+        all_ranks = x.multicast + (first + at)
+        gl.multimem_st(all_ranks, gl.multimem_ld_reduce(all_ranks, inside), inside)
     meet(x, flag)
 
 
@@ -179,7 +238,7 @@ def gather(x, out: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr):
         at = block * BLOCK + gl.arange(0, BLOCK, LINE)
         value = gl.load(x + at, at < n)
         for rank in gl.static_range(out.world_size):
-            gl.store(out.peer(rank) + (out.rank * n + at), value, at < n)
+            gl.store(out.peer(rank) + out.rank.to(gl.int64) * n + at, value, at < n)
     meet(out, flag)
 
 
@@ -190,7 +249,7 @@ def scatter_sums(x: gl.symmetric, out, n, LINE: gl.constexpr, BLOCK: gl.constexp
     meet(x, flag)
     for block in range(flag, gl.cdiv(n, BLOCK), gl.num_programs(0)):
         at = block * BLOCK + gl.arange(0, BLOCK, LINE)
-        total = sum_of_ranks(x, x.rank * n + at, at < n, SUM)
+        total = sum_of_ranks(x, x.rank.to(gl.int64) * n + at, at < n, SUM)
         gl.store(out + at, total.to(x.dtype), at < n)
     meet(x, flag)
 

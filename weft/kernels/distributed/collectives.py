@@ -39,6 +39,17 @@ any GPU at once."""
 PUSHED = ("float16", "bfloat16", "float32", "int32")
 ONE_SHOT_BYTES = 1 << 18
 """Tensors of at most this many bytes are reduced in one shot: PyTorch's operators change over at this size, too."""
+STORED = 1 << 26
+"""Bytes of a tensor that one launch pushes by stores: a launch costs little beside so many, and the rooms of the ranks have no
+more."""
+LEAST_ROOM = 1 << 20
+"""Bytes of the smallest room for shares."""
+STORED_STEP = 4
+"""Blocks that a program stores before it signals."""
+STORED_PROGRAMS = 128
+"""Programs that store to peers: 64 of them reach 350 GB/s each way between two H200, 128 reach 358 (loads: 327)."""
+LOADED = 1 << 30
+"""Elements of a tensor that are added up by one launch of loads, whose offsets have 32 bits."""
 SHARES = 16
 """The share of each rank in a two-shot sum is a multiple of this many elements, so that kernels know all shares to be aligned.
 So is the length of a tensor that is reduced by multicast."""
@@ -51,11 +62,13 @@ loads those of the next (seen with CUDA 13.0 for sm_90a)."""
 def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any = None) -> Any:
     """Add up `x` over all ranks, in place; returns its tensor.
 
-    `method`: "one_shot" reads the whole tensor of every rank; "pushed" stores it to every rank, twice as many bytes, and saves
-    two ways between ranks (up to 256 KiB of elements of 16 or 32 bits, whose bytes and address are multiples of 4; the first
-    call on a group makes symmetric memory for them, and is not captured in a graph); "two_shot" adds up one share on each
-    rank and stores it on all, and moves each byte twice. None chooses by size. Elements are float16, bfloat16 (added in
-    float32), float32, float64, int32 or int64, added in the order of the ranks, so that every rank gets the same bits.
+    `method`: "one_shot" reads the whole tensor of every rank; in "two_shot" each rank reads one share of all ranks, adds it up
+    and stores it on all. "pushed" only stores, which takes fewer ways between ranks and which links carry faster: up to
+    256 KiB of elements of 16 or 32 bits, whose bytes and address are multiples of 4, in one shot, anything else in two. It
+    has symmetric memory of its own, 1 MiB a rank and for two shots up to twice the tensor's bytes, at most 64 MiB, which the
+    first call of a size on a group makes, so that one is not captured in a graph. None chooses by size, and where a graph is
+    captured by what memory there is. Elements are float16, bfloat16 (added in float32), float32, float64, int32 or int64,
+    added in the order of the ranks, so that every rank gets the same bits.
 
     "one_shot_multicast" and "two_shot_multicast" let the switch add up (NVLink multicast), where the group has multicast
     addresses and the number of elements is a multiple of 16. The order of the sums is the hardware's; in two shots all ranks
@@ -65,16 +78,22 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
     kernels-ranks-multicast.
     """
     key = "all_reduce", repr(method)
-    found: Launch | None = remembered(x, key)
-    if found is not None:
-        found.on(stream)
-        return x.tensor
+    found: list[Launch] | None = remembered(x, key)
+    if found is None:
+        found = _sums(x, method)
+        # What a graph captures may have been chosen for want of room.
+        remember(x, None if capturing(x) else key, found)
+    for launch in found:
+        launch.on(stream)
+    return x.tensor
+
+
+def _sums(x: Symmetric, method: ReduceMethod | None) -> list[Launch]:
+    """The launches that add up a tensor. Raises the errors of `all_reduce`."""
     line = summed("all_reduce", "x", x)
     most = line.block * MOST_PROGRAMS
     in_one = method in ("one_shot", "one_shot_multicast")
-    pushes = _pushes(x, line)
-    wrong = (in_one and line.size > most) or (method == "pushed" and not pushes)
-    if method is not None and (not one_of(method, *METHODS) or wrong):
+    if method is not None and (not one_of(method, *METHODS) or (in_one and line.size > most)):
         limit = f" (up to {most} elements of this type)"
         got = f"{line.size} elements of {line.dtype}"
         raise fail(errors.RANKS_METHOD, what="all_reduce", got=repr(method), size=got, limit=limit)
@@ -83,41 +102,93 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
         why = f"there are {line.size} elements" if x.has_multicast else "its group has no multicast addresses"
         raise fail(errors.RANKS_MULTICAST, what="all_reduce", got=repr(method), why=why, multiple=SHARES)
     if not line.size:
-        return x.tensor
-    added = () if multicast else (SUMS[line.dtype],)
+        return []
+    words = _has_words(x, line)
+    if method is None:
+        small = line.size * ITEMSIZE[line.dtype] <= ONE_SHOT_BYTES
+        loads = "one_shot" if small else "two_shot"
+        known = all(has_room(x, *each) for each in _word_rooms(x)) if words else _shares_room(x, line) is not None
+        method = loads if (small and not words) or (capturing(x) and not known) else "pushed"
+    if method == "pushed":
+        return [_by_words(x, line)] if words else _by_stores(x, line)
     options: dict[str, Any] = {"num_warps": WARPS} | ({} if multicast else {"maxnreg": REGISTERS})
-    small = line.size <= most and line.size * ITEMSIZE[line.dtype] <= ONE_SHOT_BYTES
-    if method == "pushed" or (method is None and pushes and (has_room(x, *_rooms(x)[0]) or not capturing(x))):
-        words = line.size * ITEMSIZE[line.dtype] // 4
-        inbox, turns = (room_of(x, *each, zeroed=True) for each in _rooms(x))
-        layout = gl.BlockedLayout([PUSHED_BLOCK // (32 * WARPS)], [32], [WARPS], [0])
-        kernel, options = cast("Any", ranks.pushed), {"num_warps": WARPS}
-        grid = -(-words // PUSHED_BLOCK)
-        arguments = x, inbox, turns, words, PUSHED_WORDS, layout, PUSHED_BLOCK, SUMS[line.dtype]
-    elif in_one or (method is None and small):
+    added = () if multicast else (SUMS[line.dtype],)
+    if in_one or method == "one_shot":
         kernel = cast("Any", ranks.one_shot_multicast if multicast else ranks.one_shot)
-        grid, arguments = -(-line.size // line.block), (x, line.size, line.line, line.block, *added)
-    else:
-        share = -(-line.size // (x.world_size * SHARES)) * SHARES
+        return [Launch(kernel, -(-line.size // line.block), (x, line.size, line.line, line.block, *added), **options)]
+    kernel = cast("Any", ranks.two_shot_multicast if multicast else ranks.two_shot)
+    launches: list[Launch] = []
+    for first, size, share in _pieces(x, line, LOADED):
         block = line.wide(share, x.world_size)
-        kernel = cast("Any", ranks.two_shot_multicast if multicast else ranks.two_shot)
-        grid, arguments = min(-(-share // block), MOST_PROGRAMS), (x, line.size, share, line.line, block, *added)
-    remember(x, key, Launch(kernel, grid, arguments, **options)).on(stream)
-    return x.tensor
+        grid = min(-(-share // block), MOST_PROGRAMS)
+        launches.append(Launch(kernel, grid, (x, first, size, share, line.line, block, *added), **options))
+    return launches
 
 
-def _pushes(x: Symmetric, line: Flat) -> bool:
-    """Whether a sum can be pushed: as words of 32 bits, for which there is room."""
+def _pieces(x: Symmetric, line: Flat, most: int) -> list[tuple[int, int, int]]:
+    """The first element of each launch of at most so many, their number, and the share of a rank."""
+    starts = range(0, line.size, most)
+    sizes = [min(most, line.size - first) for first in starts]
+    return [
+        (first, size, -(-size // (x.world_size * SHARES)) * SHARES) for first, size in zip(starts, sizes, strict=True)
+    ]
+
+
+def _has_words(x: Symmetric, line: Flat) -> bool:
+    """Whether a sum can be pushed as words of 32 bits, for which there is room."""
     nbytes, found = line.size * ITEMSIZE[line.dtype], array(x.tensor)
     aligned = found is not None and found.pointer % 4 == nbytes % 4 == 0
     return line.dtype in PUSHED and aligned and nbytes <= 4 * PUSHED_WORDS
 
 
-def _rooms(x: Symmetric) -> tuple[tuple[str, tuple[int, ...], str], ...]:
-    """The rooms that all pushed sums of a group have in common: inboxes, and the count of each program's turns. A program has
+def _word_rooms(x: Symmetric) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+    """The rooms that all sums by words of a group have in common: inboxes, and the count of each program's turns. A program has
     the same words in all of them, so that its count tells their turn, whatever other programs have had."""
     inbox = "inbox", (2, x.world_size, PUSHED_WORDS), "int64"
     return inbox, ("turns", (PUSHED_WORDS // PUSHED_BLOCK,), "int32")
+
+
+def _by_words(x: Symmetric, line: Flat) -> Launch:
+    words = line.size * ITEMSIZE[line.dtype] // 4
+    inbox, turns = (room_of(x, *each, zeroed=True) for each in _word_rooms(x))
+    layout = gl.BlockedLayout([PUSHED_BLOCK // (32 * WARPS)], [32], [WARPS], [0])
+    arguments = x, inbox, turns, words, PUSHED_WORDS, layout, PUSHED_BLOCK, SUMS[line.dtype]
+    return Launch(ranks.pushed, -(-words // PUSHED_BLOCK), arguments, num_warps=WARPS)
+
+
+def _stored_pieces(x: Symmetric, line: Flat) -> tuple[list[tuple[int, int, int]], int]:
+    """The pieces of a sum by stores, and the bytes of room that the largest one takes, as a power of two."""
+    pieces = _pieces(x, line, STORED // ITEMSIZE[line.dtype])
+    needed = (x.world_size - 1) * pieces[0][2] * ITEMSIZE[line.dtype]
+    return pieces, max(1 << (needed - 1).bit_length(), LEAST_ROOM)
+
+
+def _shares_room(x: Symmetric, line: Flat) -> tuple[str, tuple[int, ...], str] | None:
+    """The smallest room that is there and large enough for a sum by stores."""
+    size = _stored_pieces(x, line)[1]
+    while size <= 2 * max(STORED, LEAST_ROOM):
+        room = _room_of_bytes(size)
+        if has_room(x, *room):
+            return room
+        size *= 2
+    return None
+
+
+def _room_of_bytes(size: int) -> tuple[str, tuple[int, ...], str]:
+    return "shares", (size // 8,), "int64"
+
+
+def _by_stores(x: Symmetric, line: Flat) -> list[Launch]:
+    pieces, size = _stored_pieces(x, line)
+    room = room_of(x, *(_shares_room(x, line) or _room_of_bytes(size)))
+    launches: list[Launch] = []
+    for first, count, share in pieces:
+        block = line.wide(share, 1)
+        grid = min(-(-share // block), STORED_PROGRAMS)
+        step = min(-(-share // (grid * block)), STORED_STEP)
+        arguments = x, room, first, count, share, line.line, block, step, SUMS[line.dtype]
+        launches.append(Launch(ranks.pushed_shares, grid, arguments, num_warps=WARPS, maxnreg=REGISTERS))
+    return launches
 
 
 @prepared()

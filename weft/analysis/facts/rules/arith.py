@@ -20,7 +20,7 @@ from weft.analysis.facts.rule import (
 from weft.analysis.facts.scalar import Scalar, Word, constant
 from weft.analysis.facts.tile import Axis, Facts
 from weft.ir.core import Op, OpDef
-from weft.ir.types import DType
+from weft.ir.types import DType, Pointer
 from weft.ops import arith
 
 
@@ -43,6 +43,17 @@ def _cast(op: Op, known: Hulls, word: Word) -> Scalar:
     if not isinstance(source, DType) or source.is_floating():
         return word.whole
     return scalar.compare("ne", x, scalar.ZERO) if op.attrs["dtype"].is_bool() else x
+
+
+def _same_bits(op: Op, known: Hulls, word: Word) -> Scalar:
+    """An address is the same for elements of another type, and as an integer modulo its size."""
+    (x,), (operand,) = known, op.uses
+    source, target = operand.type.element, op.attrs["element"]
+    if isinstance(source, Pointer) and isinstance(target, Pointer):
+        return x
+    if isinstance(source, Pointer) or isinstance(target, Pointer):
+        return scalar.between(word.whole.low, word.whole.high, x.rest)
+    return word.whole
 
 
 def _function(op: Op, known: Hulls, word: Word) -> Scalar:
@@ -114,9 +125,10 @@ RULES: dict[OpDef, Rule] = {
     arith.cmp: Rule(_compared, _mask),
     arith.select: Rule(_chosen, _selected),
     arith.cast: Rule(_cast, _taken, widens=True),
+    arith.bitcast: Rule(_same_bits),
     arith.math: Rule(_function),
     **dict.fromkeys(
-        (arith.bitcast, arith.clamp, arith.div_rn, arith.fma, arith.packed, arith.packed_fma, arith.unpack_int4),
+        (arith.clamp, arith.div_rn, arith.fma, arith.packed, arith.packed_fma, arith.unpack_int4),
         Rule(anything),
     ),
 }
