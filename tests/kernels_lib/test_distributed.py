@@ -84,6 +84,7 @@ def test_all_reduce_by_pushes(ranks: int, dtype: Any, of: str):
 def test_all_reduce_by_stores(ranks: int, dtype: Any, of: str, monkeypatch: pytest.MonkeyPatch):
     """Sums of several sizes in turn, in one room, in one piece and in several, of one and of several steps of a program."""
     monkeypatch.setattr(collectives, "STORED_PROGRAMS", 3)
+    monkeypatch.setattr(collectives, "MOST_PROGRAMS", 3)
     monkeypatch.setattr(collectives, "STORED_STEP", 2)
     monkeypatch.setattr(collectives, "STORED", 1 << 17)
     sizes = (1, 70_001, 2047 * ranks, 70_001, 33_000)

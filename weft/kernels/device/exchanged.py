@@ -12,18 +12,27 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device.experts import numbers
 from weft.kernels.device.ranks import meet, signal_flags
 from weft.language.extra.cuda import gdc_wait
 
 
 @jit
-def exchange_counts(counts: gl.symmetric, own, experts, PROGRAMS: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr):
+def exchange_counts(
+    counts: gl.symmetric, own, ids, count, experts, PROGRAMS: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr,
+    CHUNK: gl.constexpr,
+):  # fmt: skip
     """Store the rank's counts of tokens for all experts in its row of `counts`, on every rank, and wait for all other rows.
+    Without counts of its `own`, these are counted among `ids`, a chunk.
 
     No rank reads the rows of an earlier launch any more: it did so before it met this rank's programs at that launch's end."""
     program, at = gl.program_id(0), gl.arange(0, BINS, BIN)
     if program == 0:
-        found = gl.load(own + at, at < experts, 0)
+        if own is None:
+            number, inside = numbers(ids, 0, count, experts, CHUNK)
+            found = gl.histogram(number, BINS, mask=inside, layout=BIN)
+        else:
+            found = gl.load(own + at, at < experts, 0)
         for rank in gl.static_range(counts.world_size):
             gl.store(counts.peer(rank) + (counts.rank * experts + at), found, at < experts)
             signal_flags(counts, rank, 0, PROGRAMS)
@@ -52,39 +61,41 @@ def first_rows(
         gl.store(offsets + (at - counts.rank * each), gl.minimum(start, capacity), inside)
         last = at == counts.rank * each + each - 1
         gl.store(offsets + each + gl.zeros_like(at), gl.minimum(start + total, capacity), last)
+    # From here on the sort has ended.
+    gdc_wait()
     table.store(start + before - gl.load(own_offsets + at, at < experts, 0))
 
 
 @jit
-def of_tokens(x, ids, own_places, token, tokens, at, width, K: gl.constexpr):
-    """The first columns of some tokens, and of each of their K slots the expert (-1 where there is no token) and the place."""
-    there, experts, places = token < tokens, (), ()
+def of_tokens(x, ids, token, tokens, at, width, K: gl.constexpr):
+    """The first columns of some tokens, and of each of their K slots the expert, -1 where there is no token."""
+    there, experts = token < tokens, ()
     for slot in gl.static_range(K):
         experts += (gl.load(ids + (token * K + slot), there, -1).to(gl.int32),)
-        places += (gl.load(own_places + (token * K + slot), there, 0),)
-    value = gl.load(x + (token.to(gl.int64)[:, None] * width + at), there[:, None] & (at < width))
-    return value, experts, places
+    return gl.load(x + (token.to(gl.int64)[:, None] * width + at), there[:, None] & (at < width)), experts
 
 
 @jit
 def dispatch(
     x, ids, own, own_offsets, own_places, rows: gl.symmetric, counts: gl.symmetric, offsets, places, tokens, width, experts,
     each, capacity, K: gl.constexpr, PROGRAMS: gl.constexpr, TOKENS: gl.constexpr, COLUMNS: gl.constexpr,
-    TILE: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr,
+    TILE: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr, CHUNK: gl.constexpr,
 ):  # fmt: skip
     """Store each token to the ranks of its K experts; `places`: its row there, or -1 where there is no expert or no room.
 
-    What is read of the next tokens is on its way while ranks exchange counts, and while the tokens before are stored."""
-    gdc_wait()
+    Ranks exchange counts while the last launch of the sort runs, which is the one before this: it computes `own_offsets` and
+    `own_places` alone. What is read of the next tokens is on its way while the tokens before are stored."""
     program = gl.program_id(0)
     column = gl.arange(0, COLUMNS, gl.SliceLayout(0, TILE))[None, :]
     token = program * TOKENS + gl.arange(0, TOKENS, gl.SliceLayout(1, TILE))
-    value, found, own_place = of_tokens(x, ids, own_places, token, tokens, column, width, K)
-    exchange_counts(counts, own, experts, PROGRAMS, BINS, BIN)
+    value, found = of_tokens(x, ids, token, tokens, column, width, K)
+    exchange_counts(counts, own, ids, tokens * K, experts, PROGRAMS, BINS, BIN, CHUNK)
     table = gl.allocate_shared_memory(gl.int32, [BINS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     first_rows(counts, own_offsets, offsets, experts, each, capacity, table, BINS, BIN)
     for _ in range(program * TOKENS, tokens, PROGRAMS * TOKENS):
-        ranks, targets, goes = (), (), ()
+        ranks, targets, goes, own_place = (), (), (), ()
+        for slot in gl.static_range(K):
+            own_place += (gl.load(own_places + (token * K + slot), token < tokens, 0),)
         for slot in gl.static_range(K):
             known = (found[slot] >= 0) & (found[slot] < experts)
             expert = gl.where(known, found[slot], 0)
@@ -101,7 +112,7 @@ def dispatch(
             more = (token < tokens)[:, None] & (at < width)
             value = gl.load(x + (token.to(gl.int64)[:, None] * width + at), more)
         token += PROGRAMS * TOKENS
-        value, found, own_place = of_tokens(x, ids, own_places, token, tokens, column, width, K)
+        value, found = of_tokens(x, ids, token, tokens, column, width, K)
     meet(rows, PROGRAMS + program)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @jit
@@ -64,6 +65,13 @@ def expect_chunks(words: gl.symmetric, chunks, ROOM: gl.constexpr):
 
 
 @jit
+def in_turn():
+    """With `launch_pdl=True` a launch begins while the one before it ends; nothing is read or written before that has ended."""
+    gdc_wait()
+    gdc_launch_dependents()
+
+
+@jit
 def sum_of_ranks(x: gl.symmetric, at, inside, SUM: gl.constexpr):
     """The sum over all ranks of these elements, in type SUM.
 
@@ -81,6 +89,7 @@ def sum_of_ranks(x: gl.symmetric, at, inside, SUM: gl.constexpr):
 @jit
 def one_shot(x: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr):
     """x = the sum over all ranks, in place. A program reads its block of every rank, so all bytes travel to all ranks."""
+    in_turn()
     flag = gl.program_id(0)
     at = flag * BLOCK + gl.arange(0, BLOCK, LINE)
     meet(x, flag)
@@ -110,6 +119,7 @@ def pushed(
     An inbox [2, world_size, ROOM] has room for two turns: no rank begins its turn t + 2 before it has the numbers of all
     others' turn t + 1, and these have ended turn t by then. `turns` counts those of each program, which has the same words in
     all turns: otherwise a word might be from another program's turn of the same number. `n` and ROOM count words of 32 bits."""
+    in_turn()
     program, at = gl.program_id(0), gl.arange(0, BLOCK, LINE)
     turn = gl.load(turns.local + program) + 1
     place = program * BLOCK + at
@@ -148,6 +158,7 @@ def pushed(
 def two_shot(x: gl.symmetric, first, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr):
     """n elements of x, from `first` on, = the sum over all ranks, in place. Each rank adds up its share of them, and stores it
     on every rank."""
+    in_turn()
     flag = gl.program_id(0)
     meet(x, flag)
     for block in range(flag, gl.cdiv(share, BLOCK), gl.num_programs(0)):
@@ -171,6 +182,7 @@ def pushed_shares(
 
     A program stores STEP blocks, and adds up those before them, of which the signals are on their way meanwhile. Its last
     `meet` ends the use of the rooms, too: the next launch stores in them at once."""
+    in_turn()
     flag = gl.program_id(0)
     each = gl.num_programs(0) * STEP * BLOCK
     steps = gl.cdiv(share, each)

@@ -23,7 +23,7 @@ from weft.kernels.distributed.operands import (
 )
 from weft.kernels.memory import used_on
 from weft.kernels.rows.calls import empty_like, launched, prepared
-from weft.kernels.rows.experts import sorted_by
+from weft.kernels.rows.experts import CHUNK, sorted_by
 from weft.runtime.dtypes import ITEMSIZE
 
 SENT = {name: SUMS[name] for name in ("float16", "bfloat16", "float32")}
@@ -78,9 +78,11 @@ def dispatch(
     lines, columns, tile = _tile(given, ACCESSES)
     bins = max(1 << (experts - 1).bit_length(), WARPS * 32)
     line = gl.BlockedLayout([max(bins // (WARPS * 32), 1)], [32], [WARPS], [0])
+    # The last launch of a sort in one chunk counts, too.
+    own = None if numbers.size <= CHUNK else ordered.counts
     arguments = (
-        x, ids, ordered.counts, ordered.offsets, ordered.places, rows, counts, found.offsets, found.places, given.shape[0],
-        given.shape[1], experts, each, room.shape[0], slots, programs, lines, columns, tile, bins, line,
+        x, ids, own, ordered.offsets, ordered.places, rows, counts, found.offsets, found.places, given.shape[0],
+        given.shape[1], experts, each, room.shape[0], slots, programs, lines, columns, tile, bins, line, CHUNK,
     )  # fmt: skip
     launched(exchanged.dispatch, programs, arguments, {"num_warps": WARPS, "launch_pdl": True}, stream)
     for temporary in ordered:
