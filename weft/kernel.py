@@ -310,11 +310,7 @@ class JITFunction(Referenced, Method[P, R]):
         run = launcher.run if self._repeats or key is not None else launcher.first
         values = [_raw_value(bound[p.name]) for p in self.params if not p.constexpr]
         # Behind the loading of the code, for which CUDA may wait for kernels that wait for other ranks.
-        together: Any = None
-        for value in run_time.values():
-            agree: Any = getattr(value, "__weft_agree__", None)
-            if agree is not None:
-                together = agree(self.__name__, fingerprint.common(compiled.request, self._constexprs))
+        together = self._agree(compiled, run_time)
         if together is not None:
             # The launch is not remembered, so that the next one comes here, too.
             with together:
@@ -396,7 +392,17 @@ class JITFunction(Referenced, Method[P, R]):
         arguments: dict[str, Any] = {}
         for name, kind in request.run_time.items():
             arguments.update(host_values(name, kind, bound[name]))
+        self._agree(compiled, dict(spread((name, bound[name]) for name in request.run_time)))
         return compiled.with_report(_compiler().simulate(compiled, size, arguments))
+
+    def _agree(self, compiled: CompiledKernel, run_time: Mapping[str, Any]) -> Any:
+        """Let the ranks of symmetric arguments compare what they launch. Returns the last block to launch in, if any."""
+        together: Any = None
+        for value in run_time.values():
+            agree: Any = getattr(value, "__weft_agree__", None)
+            if agree is not None:
+                together = agree(self.__name__, fingerprint.common(compiled.request, self._constexprs))
+        return together
 
     def _options(self, given: Mapping[str, Any]) -> Options:
         """The checked launch options. Raises what `weft.runtime.options.checked` raises."""

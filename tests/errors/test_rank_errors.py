@@ -332,6 +332,24 @@ def test_ranks_that_allocate_differently():
     assert "rank 1 allocates float32 (5,)" in error.message
 
 
+@weft.jit
+def told(x: gl.symmetric, NUMBER: gl.constexpr, LINE: gl.constexpr):
+    gl.store(x.local + gl.arange(0, 4, LINE), NUMBER)
+
+
+def test_ranks_that_launch_different_kernels():
+    """On GPUs they would wait for one another, or worse."""
+
+    def on(rank: int):
+        x = weft.Symmetric(weft.distributed.empty(4, np.float32))
+        told[1](x, 7, gl.BlockedLayout([1], [32], [4], [0]))
+        told[1](x, rank, gl.BlockedLayout([1], [32], [4], [0]))
+
+    error = caught(on)
+    assert error.code == "ranks-different"
+    assert "kernel told" in error.message
+
+
 @pytest.mark.parametrize("options", [{"ranks": 0}, {"ranks": 65}, {"ranks": "two"}, {"seed": 0.5}])
 def test_options_of_a_world(options: dict[str, Any]):
     with pytest.raises(LaunchError) as found:

@@ -53,7 +53,19 @@ class Simulated(Member["_World"]):
         ]  # fmt: skip
 
     def agree(self, what: str, value: str) -> None:
-        """Nothing to compare: allocations have been, and a launch on other ranks is one of this process."""
+        """Compare a value that is new on this rank with the other ranks' new one of the same number. Raises LaunchError
+        (ranks-different): on GPUs the ranks would wait for one another."""
+        own = self.world.agreed[self.rank]
+        if (what, value) in own:
+            return
+        own.append((what, value))
+        for rank, others in enumerate(self.world.agreed):
+            if len(others) >= len(own) and others[len(own) - 1] != own[-1]:
+                theirs, form = others[len(own) - 1]
+                one, other = f"rank {self.rank} has {value}", f"rank {rank} has {form}"
+                raise fail(
+                    errors.DIFFERENT, what=what, one=one, other=other if theirs == what else f"{other}, {theirs}"
+                )
 
     def pads(self) -> Sequence[HostBuffer]:
         """The signal pads."""
@@ -149,6 +161,11 @@ class _World:
     nvshmem: bool
     reached: bool
     stand_ins: dict[int, Any] = field(default_factory=dict[int, Any])
+    agreed: Sequence[list[tuple[str, str]]] = ()
+    """For each rank what it has compared with the others, in order."""
+
+    def __post_init__(self) -> None:
+        self.agreed = [[] for _ in range(self.size)]
 
     def stand_in(self, array: Any) -> Any:
         """Memory at the multicast address of an array."""

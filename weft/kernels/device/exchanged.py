@@ -23,12 +23,13 @@ def exchange_counts(
     CHUNK: gl.constexpr,
 ):  # fmt: skip
     """Store the rank's counts of tokens for all experts in its row of `counts`, on every rank, and wait for all other rows.
-    Without counts of its `own`, these are counted among `ids`, a chunk.
+    Of a single chunk of `ids` the sort has not stored the `own` counts yet.
 
     No rank reads the rows of an earlier launch any more: it did so before it met this rank's programs at that launch's end."""
     program, at = gl.program_id(0), gl.arange(0, BINS, BIN)
     if program == 0:
-        if own is None:
+        found = gl.zeros([BINS], gl.int32, BIN)
+        if count <= CHUNK:
             number, inside = numbers(ids, 0, count, experts, CHUNK)
             found = gl.histogram(number, BINS, mask=inside, layout=BIN)
         else:

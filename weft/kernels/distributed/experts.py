@@ -78,10 +78,8 @@ def dispatch(
     lines, columns, tile = _tile(given, ACCESSES)
     bins = max(1 << (experts - 1).bit_length(), WARPS * 32)
     line = gl.BlockedLayout([max(bins // (WARPS * 32), 1)], [32], [WARPS], [0])
-    # The last launch of a sort in one chunk counts, too.
-    own = None if numbers.size <= CHUNK else ordered.counts
     arguments = (
-        x, ids, own, ordered.offsets, ordered.places, rows, counts, found.offsets, found.places, given.shape[0],
+        x, ids, ordered.counts, ordered.offsets, ordered.places, rows, counts, found.offsets, found.places, given.shape[0],
         given.shape[1], experts, each, room.shape[0], slots, programs, lines, columns, tile, bins, line, CHUNK,
     )  # fmt: skip
     launched(exchanged.dispatch, programs, arguments, {"num_warps": WARPS, "launch_pdl": True}, stream)
