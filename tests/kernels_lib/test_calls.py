@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+import weft
 from tests.kernels_lib.rows import Recorder
+from tests.runtime import fake_driver
 from tests.runtime.fake_driver import FakeTensor, float16, float32
+from weft import language as gl
 from weft import targets
 from weft.errors import LaunchError
 from weft.kernels import cumsum, rms_norm, rowwise, scan, softmax, softmax_backward
@@ -27,6 +30,14 @@ class Tensor(FakeTensor):
 
 class Launches(Recorder):
     """Launches with a stream and without."""
+
+    params = ()
+
+    def generation(self):
+        return 0
+
+    def repeat(self, keep, programs, *arguments, **options):
+        self[programs](*arguments, **options)
 
     def __getitem__(self, grid):
         return lambda *arguments, stream=None, **options: self.given.append((arguments, options))
@@ -116,3 +127,34 @@ def test_zeros_that_launches_leave_are_found_for_each_call(prepared, monkeypatch
     (first, options), (second, again) = recorder.given
     assert [x.pointer >> 16 for x in (*first[1:3], *second[1:3])] == [1, 8, 2, 7]
     assert first[3:] == second[3:] and options == again
+
+
+@weft.jit
+def scaled(FACTOR: gl.constexpr, pair, x, y, n, out):
+    gl.store(out, gl.load(x) + gl.load(y) + pair[0] + pair[1] + n)
+
+
+@calls.prepared("out")
+def add(x, y, out, n):
+    made = calls.empty_like(x, x.shape, "float32")
+    calls.launched(scaled, 3, (2, (5, (7, 11)), x, made, n, out), {}, None)
+    calls.launched(scaled, 3, (2, (5, (7, 11)), made, y, n, out), {}, None)
+    return made
+
+
+def test_repeated_launches_have_their_own_addresses(monkeypatch):
+    """From the third launch on only addresses are given, by their numbers among the kernel's values."""
+    fake_driver.install_compiler(monkeypatch)
+    cuda = fake_driver.install_driver(monkeypatch)
+    cuda.parameters = 7
+    monkeypatch.setattr(calls.memory, "empty_like", lambda like, shape, dtype: like.new_empty(shape, dtype))
+    calls._known.clear()
+    wanted = []
+    for place in range(1, 6):
+        x, y, out = (tensor(3 * place + i) for i in range(3))
+        made = add(x, y, out, 40)
+        wanted += [(5, 7, 11, each[0].pointer, each[1].pointer, 40, out.pointer) for each in ((x, made), (made, y))]
+    fake_driver.forget_devices()
+    assert [launched.words for launched in cuda.launches] == wanted
+    (known,) = calls._known.values()
+    assert [launch[0].ready() is not None for launch in known.launches] == [True, True]

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from weft.bounded import keep
 from weft.distributed import Symmetric
+from weft.kernel import Repeated
 from weft.kernels import memory
 from weft.kernels.rows.plan import RowConfig
 
@@ -76,12 +77,12 @@ class Prepared:
     """A call to repeat. Arrays are numbered: the caller's arguments, the tensors of those that are symmetric, then `made`,
     which are allocated like one of the former.
 
-    `launches`: kernel, grid, arguments, which of these are arrays (place and number), options. `result`: numbers, None, or
-    tuples of them. `pairs` of the caller's arrays, the first of which is written: whether they are the same; otherwise they lie
-    `spans` bytes apart at least."""
+    `launches`: what repeats the launches of a kernel that differ in arrays, grid, arguments, which of these are arrays (place
+    and number), options. `result`: numbers, None, or tuples of them. `pairs` of the caller's arrays, the first of which is
+    written: whether they are the same; otherwise they lie `spans` bytes apart at least."""
 
     made: tuple[tuple[int, Callable[[Any], Any]], ...]
-    launches: tuple[tuple[Any, Any, tuple[Any, ...], tuple[tuple[int, int], ...], dict[str, Any]], ...]
+    launches: tuple[tuple[Repeated, Any, tuple[Any, ...], tuple[tuple[int, int], ...], dict[str, Any]], ...]
     result: Any
     pairs: tuple[tuple[int, int, bool], ...]
     spans: dict[int, int]
@@ -95,11 +96,15 @@ class Prepared:
         pool = [*arrays, *_tensors(arrays)]
         for like, make in self.made:
             pool.append(make(pool[like]))
-        for kernel, grid, arguments, places, options in self.launches:
+        for repeated, grid, arguments, places, options in self.launches:
+            run = repeated.ready()
+            if run is not None:
+                run(None, *[pool[number].data_ptr() for _, number in places])
+                continue
             filled = list(arguments)
             for place, number in places:
                 filled[place] = pool[number]
-            kernel[grid](*filled, **options)
+            repeated.launch(grid, *filled, **options)
         return _rebuilt(self.result, pool)
 
 
@@ -184,7 +189,8 @@ def _prepared(recording: Recording, result: Any, given: Sequence[Any], written: 
         if any(id(arguments[i]) not in pool for i in arrays):
             return None
         rest = tuple(None if i in arrays else x for i, x in enumerate(arguments))
-        launches.append((kernel, grid, rest, tuple((i, pool[id(arguments[i])]) for i in arrays), options))
+        repeated = Repeated(kernel, _numbers_of(kernel, arguments, arrays))
+        launches.append((repeated, grid, rest, tuple((i, pool[id(arguments[i])]) for i in arrays), options))
     numbered = _numbered(result, pool)
     spans = {i: _span(given[i]) for i in numbers.values()}
     every = [(i, j, _meet(given, spans, i, j)) for i in written if i in spans for j in spans if i != j]
@@ -192,6 +198,16 @@ def _prepared(recording: Recording, result: Any, given: Sequence[Any], written: 
         return None
     made = tuple((pool[id(like)], make) for _, like, make in kept)
     return Prepared(made, tuple(launches), numbered, cast("Any", tuple(every)), spans)
+
+
+def _numbers_of(kernel: Any, arguments: Sequence[Any], arrays: Sequence[int]) -> list[int]:
+    """The numbers of arrays among a kernel's run-time values, where those of tuples count one by one."""
+    counts = [0 if p.constexpr else _count(x) for p, x in zip(kernel.params, arguments, strict=False)]
+    return [sum(counts[:i]) for i in arrays]
+
+
+def _count(value: Any) -> int:
+    return sum(map(_count, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else 1
 
 
 _ELSEWHERE = object()
