@@ -14,7 +14,7 @@ from tests.distributed.worlds import world
 from weft import compiler
 from weft.errors import LaunchError
 from weft.kernels import MatmulConfig, distributed
-from weft.kernels.distributed import collectives, rooms
+from weft.kernels.distributed import collectives, operands, rooms
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 WORLDS = [2, pytest.param(4, marks=pytest.mark.matrix), pytest.param(8, marks=pytest.mark.matrix)]
@@ -487,3 +487,22 @@ def test_a_mistake(code: str):
 def test_operands_that_do_not_fit(call: Any):
     with pytest.raises(LaunchError):
         weft.distributed.simulate(lambda rank: call())
+
+
+@pytest.mark.parametrize("what", ["dispatch", "matmul_all_reduce"])
+def test_operands_of_different_groups(monkeypatch: pytest.MonkeyPatch, what: str):
+    """A simulated world has one group; here the last operand is said to be of another."""
+
+    def on(rank: int):
+        room, other = _shared((8, 8), np.float16), _shared((2, 4) if what == "dispatch" else (8, 8), np.int32)
+        if what == "matmul_all_reduce":
+            other = _shared((8, 8), np.float16)
+        monkeypatch.setattr(operands, "group_name", lambda x: "tensor" if x is other else "data")
+        if what == "dispatch":
+            distributed.dispatch(HALF, IDS, 4, room, other)
+        else:
+            distributed.matmul_all_reduce(HALF, HALF, room, other)
+
+    with pytest.raises(LaunchError) as found:
+        weft.distributed.simulate(on)
+    assert found.value.code == "kernels-ranks-group"

@@ -373,6 +373,12 @@ RANKS_FLAGS = row(
     "{what} with {programs} programs signals on {flags} flags, and the signal pad has {most}",
     "use fewer programs, alike on all ranks",
 )
+RANKS_GROUP = row(
+    "kernels-ranks-group",
+    LaunchError,
+    "{what} got {name} of the group {got!r} and {other} of the group {known!r}, whose ranks are others",
+    "pass symmetric tensors of one group: weft.Symmetric(t, group)",
+)
 RANKS_CONFIG = row(
     "kernels-ranks-config",
     LaunchError,

@@ -16,6 +16,7 @@ from weft.kernels.distributed.operands import (
     Flat,
     check_dtype,
     check_flags,
+    check_group,
     check_shape,
     flat,
     refuse_shape,
@@ -62,12 +63,13 @@ def dispatch(
     and debug builds report. The result is the same each time. `programs`, alike on all ranks, is the size of the launch.
 
     Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-shape, kernels-ranks-experts,
-    kernels-ranks-flags.
+    kernels-ranks-flags, kernels-ranks-group.
     """
     what = "dispatch"
     given, numbers, slots = _tokens(what, x, ids)
     _check_experts(what, experts, rows)
     room, table = symmetric(what, "rows", rows), symmetric(what, "counts", counts)
+    check_group(what, "counts", counts, "rows", rows)
     if room.dtype != given.dtype or len(room.shape) != 2 or room.shape[1] != given.shape[1]:
         refuse_shape(what, "rows", room, given.dtype, ("capacity", given.shape[1]))
     check_shape(what, "counts", table, "int32", (rows.world_size, experts))

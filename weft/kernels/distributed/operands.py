@@ -129,6 +129,17 @@ def symmetric(what: str, name: str, x: Any) -> Flat:
     return flat(what, name, x.tensor)
 
 
+def group_name(x: Symmetric) -> str:
+    """The name of a symmetric tensor's group; "" where there is one only."""
+    return getattr(x.group, "name", "")
+
+
+def check_group(what: str, name: str, x: Symmetric, other: str, y: Symmetric) -> None:
+    """Raises LaunchError (kernels-ranks-group)."""
+    if group_name(x) != group_name(y):
+        raise fail(errors.RANKS_GROUP, what=what, name=name, got=group_name(x), other=other, known=group_name(y))
+
+
 def summed(what: str, name: str, x: Any) -> Flat:
     """A symmetric operand that is added up. Raises also kernels-ranks-dtype."""
     found = symmetric(what, name, x)

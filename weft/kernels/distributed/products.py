@@ -32,8 +32,10 @@ from weft.kernels.distributed.operands import (
     Launch,
     call_key,
     check_dtype,
+    check_group,
     check_shape,
     flat,
+    group_name,
     meeting,
     refuse_shape,
     remember,
@@ -233,7 +235,8 @@ def matmul_all_reduce(
 
     `a` is `[M, K]` and `b` `[K, N]`, ordinary tensors of float16 or bfloat16 that differ between ranks: each rank has its part
     of a longer K. The sum is in `out`, symmetric, `[M, N]` of that type, of which the tensor is returned; all ranks get the
-    same bits. Everything else as for `matmul_reduce_scatter`, with `work_elements(M, N, world_size)` elements of `work`.
+    same bits. Everything else as for `matmul_reduce_scatter`, with `work_elements(M, N, world_size)` elements of `work`. Also
+    raises kernels-ranks-group, of `work` and `out`.
     """
     what = "matmul_all_reduce"
     key = call_key(what, a, b, config)
@@ -242,11 +245,13 @@ def matmul_all_reduce(
         found is not None
         and isinstance(cast("object", out), Symmetric)
         and out.tensor.shape == (a.shape[0], b.shape[1])
+        and group_name(out) == group_name(work)
     ):
         return found.reduce(a, b, out, stream)
     left, right, room = _factors(what, a, b, work)
     shape, count = (left.shape[0], right.shape[1]), work.world_size
     check_shape(what, "out", symmetric(what, "out", out), left.dtype, shape)
+    check_group(what, "out", out, "work", work)
     if count == 1 or not shape[0] * shape[1]:
         return matmul(a, b, out.tensor, config=config, stream=stream)
     return remember(work, key, _Sums.of(what, a, b, work, room, _share(shape[0], count), config)).reduce(

@@ -13,7 +13,7 @@ from weft.distributed import Symmetric, empty, of_torch
 from weft.distributed.current import current
 from weft.errors import fail
 from weft.errors import kernels as errors
-from weft.kernels.distributed.operands import meeting
+from weft.kernels.distributed.operands import group_name, meeting
 from weft.kernels.memory import fill_zero
 from weft.runtime.dtypes import numpy_dtype
 
@@ -36,7 +36,7 @@ def room_of(x: Symmetric, use: str, shape: tuple[int, ...], dtype: str, zeroed: 
     if key not in rooms:
         if capturing(x):
             raise fail(errors.RANKS_CAPTURE, what=f"a sum or product that needs the room {use!r}")
-        group = getattr(x.group, "name", "")
+        group = group_name(x)
         if _on_gpu(x):
             memory = _allocated(shape, getattr(import_module("torch"), dtype), x.tensor, group)
         else:
@@ -64,7 +64,7 @@ def capturing(x: Symmetric) -> bool:
 
 
 def _kept(x: Symmetric, *room: Any) -> tuple[dict[Any, Symmetric], Any]:
-    return _table(), (*room, getattr(x.group, "name", ""), x.tensor.device if _on_gpu(x) else None)
+    return _table(), (*room, group_name(x), x.tensor.device if _on_gpu(x) else None)
 
 
 def _table() -> dict[Any, Symmetric]:
