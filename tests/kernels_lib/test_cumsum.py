@@ -49,7 +49,9 @@ def close(found: np.ndarray, x: np.ndarray) -> None:
     assert found.dtype == np.float32 and np.all(np.abs(found - want) <= bound)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.matrix) for seed in range(8, SEEDS))]
+)
 def test_schedules(small, rng, monkeypatch, seed):
     """With every hazard checked, in random orders of programs: of programs with several tiles each, and with one tile each. The
     order of additions is the same in all of them."""
@@ -65,7 +67,7 @@ def test_schedules(small, rng, monkeypatch, seed):
             assert np.array_equal(cumsum(f), found)
 
 
-@pytest.mark.parametrize("tiles", [33, 150])
+@pytest.mark.parametrize("tiles", [33, pytest.param(150, marks=pytest.mark.matrix)])
 def test_rows_that_end_within_a_round(small, rng, monkeypatch, tiles):
     """The program that adds up has 128 tiles in a round, of four warps: rows begin anywhere in it, or last for several."""
     x = integers(rng, (200 // tiles + 2, 512 * tiles))

@@ -58,7 +58,9 @@ def test_all_reduce(ranks: int, n: int, method: Any, dtype: Any):
 
 
 @pytest.mark.parametrize("ranks", [2, 3, pytest.param(8, marks=pytest.mark.matrix)])
-@pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32, np.int32])
+@pytest.mark.parametrize(
+    "dtype", [BF16, np.float32, *(pytest.param(x, marks=pytest.mark.matrix) for x in (np.float16, np.int32))]
+)
 @pytest.mark.parametrize("of", ["tile", "lowered"])
 def test_all_reduce_by_pushes(ranks: int, dtype: Any, of: str):
     """Sums of several sizes in turn, which have the same inboxes: those of earlier turns must not be taken for new ones."""

@@ -50,7 +50,9 @@ def counters(device, monkeypatch):
     assert given and all(given) and device.numpy(kept)[0] == 0
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize(
+    "config", [pytest.param(each, marks=pytest.mark.matrix) if each.num_ctas > 2 else each for each in CONFIGS], ids=str
+)
 @pytest.mark.parametrize("op", OPS)
 def test_every_row_once(device, rng, counters, op, config):
     function, exact = OPS[op]
