@@ -14,6 +14,7 @@ from tests.kernels_lib.attended import check, scores
 from weft import settings
 from weft.errors import LaunchError
 from weft.kernels import AttentionConfig, compile_decode, decode, decode_attention
+from weft.kernels.decode_plan import heads_abreast
 
 MATRIX = pytest.mark.matrix
 BFLOAT16 = ml_dtypes.bfloat16
@@ -102,6 +103,30 @@ def test_every_program_has_parts_of_several_tiles(device, rng):
     """Of tiles with no block in common, and of tiles longer than what a program has; more sequences than are read at a time."""
     Cached(rng, (3, 330, 0, 140, 500), 4, 2).compare(device, config=SMALL)
     Cached(rng, [n % 3 for n in range(135)], 1, 1, capacity=2).compare(device, config=SMALL)
+
+
+@pytest.mark.parametrize(("kv_heads", "page"), [(3, 0), pytest.param(6, 16, marks=MATRIX)])
+def test_heads_that_teams_do_not_visit_all_at_once(device, rng, kv_heads, page):
+    """Four programs cannot be teams of three heads without one of them idle; of six heads they visit two at a time."""
+    Cached(rng, (200, 0, 130), 2 * kv_heads, kv_heads, page=page).compare(device, config=SMALL)
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "blocks", "tiles", "programs", "abreast"),
+    [
+        (8, 256, 1, 132, 8),
+        (40, 4096, 1, 132, 10),
+        (8, 33, 1, 132, 4),
+        (3, 100, 1, 4, 1),
+        (6, 100, 1, 4, 2),
+        (1, 100, 2, 132, 1),
+        (2, 1, 200, 132, 1),
+    ],
+)
+def test_heads_side_by_side(kv_heads, blocks, tiles, programs, abreast):
+    """As many as leave no multiprocessor without work for long: 33 blocks of 8 heads are 2 for each of 132 programs, but 3 for
+    some of 16 teams."""
+    assert heads_abreast(kv_heads, blocks, tiles, programs) == abreast
 
 
 @pytest.mark.parametrize(

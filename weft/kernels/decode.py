@@ -12,7 +12,15 @@ from weft.kernels.arrays import Described, Prepared, address, key_of
 from weft.kernels.attend import grouped, no_size
 from weft.kernels.attend_options import Options, check_options, check_vector, factors
 from weft.kernels.attend_plan import ROWS, SHARED_BYTES, AttentionConfig
-from weft.kernels.decode_plan import LATENT, LATENT_TILES, TILES, DecodePlan, LatentPlan, make_decode_plan
+from weft.kernels.decode_plan import (
+    LATENT,
+    LATENT_TILES,
+    TILES,
+    DecodePlan,
+    LatentPlan,
+    heads_abreast,
+    make_decode_plan,
+)
 from weft.kernels.device.decode import decode
 from weft.kernels.device.decode_latent import decode_latent
 from weft.kernels.heads import (
@@ -239,17 +247,20 @@ def _prepare(
             raise fail(errors.TARGET, target=machine.name)
     tiles = -(-members // plan.tile_heads)
     units = batch * kv_heads * tiles
-    programs = 0
+    programs, abreast = 0, 1
     if not nothing:
         most = multiprocessors_of(query.device, machine_of(target_of(query.device)))
-        programs = tiles * max(1, min(most // tiles, batch * kv_heads * -(-keys // plan.block_n)))
+        blocks = batch * -(-keys // plan.block_n)
+        abreast = heads_abreast(kv_heads, blocks, tiles, most)
+        team = tiles * abreast
+        programs = team * max(1, min(most // team, kv_heads // abreast * blocks))
     return Decode(
         plan, programs, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
         grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), (key.strides[:3], value.strides[:3]),
         grouped(target, kv_heads, plan.o_box, plan),
         (
             v_scale, *_factors(options, size, k_scale), batch, kv_heads, members, queries, keys, width, extent,
-            left or 0,
+            abreast, left or 0,
         ),
     )  # fmt: skip
 

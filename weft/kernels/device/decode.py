@@ -186,7 +186,7 @@ def copy_rows(source, steps, memory, tile, block, page, size: gl.constexpr, plan
 
 
 @jit
-def consume(buffers, weights, out, lse, partials, slots, counters, scales, problem, scoring):
+def consume(buffers, weights, out, lse, partials, team, counters, scales, problem, scoring):
     """The results of all parts of the program."""
     plan: gl.constexpr = buffers.plan
     n, index = 0, 0
@@ -220,7 +220,7 @@ def consume(buffers, weights, out, lse, partials, slots, counters, scales, probl
                 out,
                 lse,
                 partials,
-                slots,
+                team,
                 counters,
                 problem,
                 scoring,
@@ -292,7 +292,7 @@ def scaled(scoring, scales, tile, plan: gl.constexpr):
 
 @jit
 def finish_part(
-    which: gl.constexpr, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, top, total, factor
+    which: gl.constexpr, buffers, out, lse, partials, team, counters, problem, scoring, index, share, o, top, total, factor
 ):  # fmt: skip
     """Store the result of a part, [queries, columns], and the logarithm of its sum; the program that is the last to do so
     combines all parts."""
@@ -301,7 +301,7 @@ def finish_part(
     nothing = total == 0.0
     o = o * gl.convert_layout(gl.where(nothing, 0.0, 1.0 / total), gl.SliceLayout(1, o.layout))[:, None]
     # A member of a team, and each of its consumers that have different columns, has its own.
-    lane = gl.program_id(0) % team_of(problem, plan) * plan.shares + which % plan.shares
+    lane, slots = gl.program_id(0) % team * plan.shares + which % plan.shares, 2 * (gl.num_programs(0) // team)
     partials += gl.cast(lane, gl.int64) * slots * (size + plan.used)
     sums = partials + gl.cast(slots, gl.int64) * size
     slot = share.slot(share.index)
@@ -402,7 +402,7 @@ def follow():
 
 
 SIZES = [
-    "k_steps", "v_steps", "batch", "kv_heads", "members", "queries", "keys", "width", "pages", "left",
+    "k_steps", "v_steps", "batch", "kv_heads", "members", "queries", "keys", "width", "pages", "abreast", "left",
     "v_scale", "scale", "inner",
 ]  # fmt: skip
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
@@ -414,7 +414,7 @@ def decode(
     lengths: Pointer, table: Pointer, partials: gl.tensor, counters: gl.tensor, sinks: Pointer,
     k_scales: Pointer, v_scales: Pointer, v_scale: float, scale: float, inner: float,
     batch: int, kv_heads: int, members: int, queries: int, keys: int, width: int, pages: int,
-    left: int,
+    abreast: int, left: int,
     plan: gl.constexpr[CachePlan],
 ) -> None:  # fmt: skip
     """Decode attention; see the module. `counters` of tiles are zero, and are so afterwards."""
@@ -422,14 +422,12 @@ def decode(
     follow()
     problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, inner, None, sinks, (), (), (), plan)
-    cache = Cache(lengths, table, width, pages, plan)
-    # The places of partial results of each member of a team.
-    slots = 2 * (gl.num_programs(0) // team_of(problem, plan))
+    cache, team = Cache(lengths, table, width, pages, abreast, plan), team_of(problem, abreast, plan)
     weights = gl.allocate_shared_memory(plan.dtype, plan.p_block, plan.layout(plan.p_block))
     roles = [
         (
             consume,
-            (buffers, weights, out, lse, partials, slots, counters, (k_scales, v_scales, v_scale), problem, scoring),
+            (buffers, weights, out, lse, partials, team, counters, (k_scales, v_scales, v_scale), problem, scoring),
         ),
         (produce, (buffers, q, k, v, k_steps, v_steps, cache, problem)),
     ]

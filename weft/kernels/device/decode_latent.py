@@ -228,7 +228,7 @@ def block_of(tile, number):
 
 
 @jit
-def consume_latent(which: gl.constexpr, buffers, out, lse, partials, slots, counters, problem, scoring):
+def consume_latent(which: gl.constexpr, buffers, out, lse, partials, team, counters, problem, scoring):
     """A consumer's columns of all parts of the program."""
     plan: gl.constexpr = buffers.plan
     pair, index = 0, 0
@@ -255,7 +255,7 @@ def consume_latent(which: gl.constexpr, buffers, out, lse, partials, slots, coun
             mbarrier.arrive(buffers.q_free.index(index % plan.q_stages), count=1)
         else:
             finish_part(
-                which, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax.top, total,
+                which, buffers, out, lse, partials, team, counters, problem, scoring, index, share, o, softmax.top, total,
                 scoring.scale,
             )  # fmt: skip
         index += 1
@@ -385,16 +385,15 @@ UNKNOWN = [name for name in SIZES if name not in ("v_steps", "left", "v_scale", 
 def decode_latent(
     q: tma.tensor_descriptor, k: Source, out: tma.tensor_descriptor, lse: Pointer, k_steps: Steps, lengths: Pointer,
     table: Pointer, partials: gl.tensor, counters: gl.tensor, scale: float, batch: int, kv_heads: int, members: int,
-    queries: int, keys: int, width: int, pages: int, plan: gl.constexpr[LatentPlan],
+    queries: int, keys: int, width: int, pages: int, abreast: int, plan: gl.constexpr[LatentPlan],
 ) -> None:  # fmt: skip
     """Decode attention with a latent cache; see the module, and `decode`."""
     buffers = LatentBuffers.make(plan)
     follow()
     problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, 0.0, None, None, (), (), (), plan)
-    cache = Cache(lengths, table, width, pages, plan)
-    slots = 2 * (gl.num_programs(0) // team_of(problem, plan))
-    given = buffers, out, lse, partials, slots, counters, problem, scoring
+    cache, team = Cache(lengths, table, width, pages, abreast, plan), team_of(problem, abreast, plan)
+    given = buffers, out, lse, partials, team, counters, problem, scoring
     roles = [(consume_latent, (which, *given)) for which in range(plan.consumers)]
     roles = [*roles, (produce_latent, (buffers, q, k, k_steps, cache, problem))]
     gl.warp_specialize(roles, plan.warps, plan.registers)
