@@ -11,10 +11,11 @@ import pytest
 import weft
 from tests.cuda.build import needs_nvrtc
 from tests.kernels_lib.attended import check, scores
+from weft import language as gl
 from weft import settings
 from weft.errors import LaunchError
 from weft.kernels import AttentionConfig, compile_decode, decode, decode_attention
-from weft.kernels.decode_plan import heads_abreast
+from weft.kernels.decode_plan import LEAST_BLOCKS, heads_abreast
 
 MATRIX = pytest.mark.matrix
 BFLOAT16 = ml_dtypes.bfloat16
@@ -214,6 +215,24 @@ def test_lengths_that_are_the_cache_s(device, rng):
     assert device.numpy(out.swapaxes(1, 2)).flags.c_contiguous
     host = [np.ascontiguousarray(device.numpy(x)) for x in (q, k, v)]
     check(np.ascontiguousarray(device.numpy(out)), device.numpy(lse), scores(*host[:2]), host[2])
+
+
+@weft.jit(do_not_specialize=["step"])
+def grow(lengths, step):
+    """The launch before a decode attention, which is allowed to start ahead of the store."""
+    gl.extra.cuda.gdc_launch_dependents()
+    at = lengths + gl.arange(0, 4, gl.BlockedLayout([1], [32], [1], [0]))
+    gl.store(at, gl.load(at) + step)
+
+
+def test_lengths_of_the_launch_before(device, rng):
+    """What is read ahead of `gdc_wait` says which cache lines are prefetched, and nothing else."""
+    cached = Cached(rng, (130, 7, 60, 200), 4, 2, capacity=LEAST_BLOCKS * SMALL.block_n)
+    given = [device.array(x) for x in (cached.q, cached.k, cached.v, cached.lengths - 5)]
+    grow[1](given[3], 5, num_warps=1)
+    out, lse = decode_attention(*given, return_lse=True, config=SMALL)
+    s = np.where(cached.seen(), scores(cached.q, cached.keys), -np.inf)
+    check(device.numpy(out), device.numpy(lse), s, np.where(cached.behind, 0, cached.values).astype(np.float16))
 
 
 @pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=MATRIX), pytest.param(4, marks=MATRIX)])

@@ -32,6 +32,10 @@ PRODUCER_REGISTERS = 168
 SLACK = 1.04
 """Teams that visit heads side by side may make the longest run longer by this factor: 128 of 132 multiprocessors, say, were
 faster with any cache (H200), since what bounds the rate is memory."""
+CHUNK = 128
+"""Lengths that a producer reads at a time."""
+LEAST_BLOCKS = 8
+"""Blocks of a sequence whose first one is brought to L2 ahead."""
 HELD = 96
 """Elements of partial results that a thread loads at a time."""
 
@@ -285,6 +289,12 @@ def heads_abreast(kv_heads: int, blocks: int, tiles: int, programs: int) -> int:
         if kv_heads % count == 0 and teams and -(-(kv_heads // count) * blocks // teams) <= SLACK * shortest:
             return count
     return 1
+
+
+def guesses(batch: int, keys: int, plan: DecodePlan) -> bool:
+    """Whether programs bring blocks to L2 before the launch before is complete. That takes the consumer a microsecond, or more
+    where lengths are read in turns: too long if sequences are short."""
+    return batch <= CHUNK and keys >= LEAST_BLOCKS * plan.block_n
 
 
 @lru_cache(maxsize=1024)
