@@ -192,7 +192,7 @@ def consume(buffers, weights, out, lse, partials, slots, counters, scales, probl
     n, index = 0, 0
     tile = await_tile(buffers, index)
     while tile.end > 0:
-        whole, stop = problem.whole(tile, 0)
+        inner = problem.whole(tile, plan.length)
         q = buffers.queries(index, 0)
         o = gl.zeros([plan.v_room, plan.columns], gl.float32, plan.o_registers)
         top = gl.full([plan.columns], LOWEST, gl.float32, gl.SliceLayout(0, plan.s_registers))
@@ -200,7 +200,7 @@ def consume(buffers, weights, out, lse, partials, slots, counters, scales, probl
         scored = scaled(scoring, scales, tile, plan)
         for i in range(tile.end - tile.first):
             block = tile.end - 1 - i
-            mask = (block >= stop) | (block < whole)
+            mask = (block >= inner.end) | (block < inner.first)
             o, top, totals = visit(
                 buffers, weights, q, o, top, totals, n, block * plan.block_n, mask, problem, tile, scored
             )  # fmt: skip
@@ -420,7 +420,7 @@ def decode(
     """Decode attention; see the module. `counters` of tiles are zero, and are so afterwards."""
     buffers = Buffers.make(plan)
     follow()
-    problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, None, (), plan)
+    problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, left, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, inner, None, sinks, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, plan)
     # The places of partial results of each member of a team.

@@ -390,7 +390,7 @@ def decode_latent(
     """Decode attention with a latent cache; see the module, and `decode`."""
     buffers = LatentBuffers.make(plan)
     follow()
-    problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, None, None, None, None, None, (), plan)
+    problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, 0.0, None, None, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, plan)
     slots = 2 * (gl.num_programs(0) // team_of(problem, plan))
