@@ -144,6 +144,17 @@ def test_variable_lengths(device, rng, causal, config, monkeypatch):
     check(device.numpy(out), device.numpy(lse), np.where(seen, scores(q, k), -np.inf), v)
 
 
+def test_many_sequences(device, rng, monkeypatch):
+    """More than the scheduler looks at in one step; many are empty."""
+    monkeypatch.setattr(attend, "multiprocessors_of", lambda *_: 2)
+    lengths = rng.integers(0, 4, 70)
+    starts = np.cumsum([0, *lengths]).astype(np.int32)
+    q, k, v = (rng.normal(size=(1, 1, starts[-1], 64)).astype(np.float16) for _ in range(3))
+    sequence = np.repeat(np.arange(70), lengths)
+    seen = sequence[:, None] == sequence[None, :]
+    compare(device, q, k, v, np.where(seen, scores(q, k), -np.inf), cu_seqlens_q=starts, config=SMALL)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, pytest.param(ml_dtypes.bfloat16, marks=MATRIX)])
 @pytest.mark.parametrize("config", CONFIGS)
 def test_soft_cap_and_alibi(device, rng, config, dtype):

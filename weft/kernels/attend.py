@@ -22,9 +22,11 @@ from weft.kernels.attend_plan import (
     AttentionPlan,
     Parts,
     TilePlan,
+    last_columns,
     make_attention_plan,
 )
-from weft.kernels.device.attend import SEARCHES, attend, find_spans
+from weft.kernels.attend_spans import document_spans
+from weft.kernels.device.attend import attend
 from weft.kernels.device.attend_narrow import TURNED
 from weft.kernels.heads import (
     DTYPES,
@@ -160,11 +162,7 @@ def attention(
 
 
 def _launch(call: Attention, q: Any, k: Any, v: Any, out: Any, lse: Any, options: Options, stream: Any) -> None:
-    spans = None
-    if options.documents is not None:
-        (batch, _, length), documents = out.shape[:3], options.documents
-        spans = empty_like(q, (batch, 2, length), "int32")
-        find_spans[-(-length // SEARCHES), batch](documents, spans, length, num_warps=1, stream=stream)
+    spans = None if options.documents is None else document_spans(options.documents, q, stream)
     if call.turned is not None:
         values = call.turned.empty(v)
         call.turned.turn(v, values, stream)
@@ -279,18 +277,23 @@ def _prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> _Ready:
     # Keys and values that are in use at a time are those of a sequence.
     in_use = -(-keys // (sequences if parts.sequences else 1)) * (size + v_size) * query.itemsize
     band = max(1, CACHE_BYTES // in_use) * -(-members // plan.tile_heads)
+    processors = multiprocessors_of(query.device, machine_of(machine))
+    banded = columns
+    if parts.sequences or parts.documents or parts.blocks:
+        # Tiles do not become shorter from column to column, as with a causal mask alone.
+        banded -= last_columns(columns, rows, processors)
     described = _of_sequences if parts.sequences else grouped
     turned = Turned.of(value, plan.o_columns) if plan.float8 else None
     scale, inner = factors(options, size)
     scale *= narrow_factor(options) if plan.float8 else 1.0
     call = Attention(
         plan,
-        min(rows * columns, multiprocessors_of(query.device, machine_of(machine))),
+        min(rows * columns, processors),
         described(query, kv_heads, plan.q_box, plan),
         _keys(key, plan.k_block, plan),
         _keys(value if turned is None else turned.described(value), plan.v_block, plan),
         described(target, kv_heads, plan.o_box, plan, plan.out_dtype),
-        (scale, inner, sequences, kv_heads, members, queries, keys, band, left or 0, right or 0),
+        (scale, inner, sequences, kv_heads, members, queries, keys, band, banded, left or 0, right or 0),
         turned,
     )
     return replace(ready, call=call)

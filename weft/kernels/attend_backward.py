@@ -10,7 +10,8 @@ from weft.errors import fail
 from weft.kernels.arrays import Described, Prepared, key_of
 from weft.kernels.attend_backward_plan import SIZES, BackwardPlan, make_backward_plan
 from weft.kernels.attend_options import LOG2_E, Options, check_options, check_vector, factors, sequences_of
-from weft.kernels.device.attend import SEARCHES, find_spans
+from weft.kernels.attend_plan import last_columns
+from weft.kernels.attend_spans import document_spans
 from weft.kernels.device.attend_backward import ROWS, add_sink_parts, attend_backward, convert, prepare
 from weft.kernels.heads import Heads, check_alike, check_described, heads
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
@@ -111,11 +112,7 @@ def attention_backward(
         add_sink_parts[heads_of_q](sink_parts, gradients[3], lines // heads_of_q, blocks, num_warps=1, stream=stream)
     starts = (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)
     masked = options.mask_args if options.blocks is None else options.blocks.mask_args
-    spans = None
-    if documents is not None:
-        batch, _, length, _ = q.shape
-        spans = empty_like(q, (batch, 2, length), "int32")
-        find_spans[-(-length // SEARCHES), batch](documents, spans, length, num_warps=1, stream=stream)
+    spans = None if documents is None else document_spans(documents, q, stream)
     attend_backward[call.programs](
         call.q.of(q), call.k.of(k), call.v.of(v), call.grad.of(grad), call.statistics.of(scaled), call.statistics.of(delta),
         total, call.dk.of(dk), call.dv.of(dv), turns, alibi, prefix, spans, *starts, options.score_args, masked,
@@ -200,11 +197,11 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
 def _banded(columns: int, heads: int, band: int, processors: int) -> int:
     """Columns of programs that are computed band by band, where a program's work decreases along the columns.
 
-    The others have about a wave's part of the work, which evens out when processors finish. Equal bands of a wave or more need
-    none: short programs of one run beside the long ones of the next, and those of the last band are even by themselves."""
+    Equal bands of a wave or more need no others: short programs of one run beside the long ones of the next, and those of the
+    last band are even by themselves."""
     if heads % band == 0 and 10 * band * columns >= 9 * processors:
         return columns
-    return columns - int(columns * min(1.0, (processors / (heads * columns)) ** 0.5))
+    return columns - last_columns(columns, heads, processors)
 
 
 def _sizes(sizes: tuple[int, int]) -> str:

@@ -20,9 +20,9 @@ SHARED_BYTES = 232448
 BARRIER_BYTES = 1024
 ONES = 8
 """Columns of ones beside values: an MMA has a multiple of 8."""
-REGISTERS = {1: (24,), 2: (240, 24), 3: (160, 160, 32)}
-"""Registers of a thread of the second and third consumer and of the producer, by the number of consumers. The first consumer
-has as many as the others: four warpgroups have 512 together."""
+REGISTERS = {1: (24, 24), 2: (240, 24, 24), 3: (160, 160, 32, 32)}
+"""Registers of a thread of the second and third consumer, of the producer and of the scheduler, by the number of consumers. The
+first consumer has as many as the others: four warpgroups have 512 together, and the last one holds producer and scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +323,8 @@ class AttentionPlan(TilePlan):
 
     @property
     def warps(self) -> tuple[int, ...]:
-        """Warps of the further consumers, and of the producer."""
-        return (*[4] * (self.consumers - 1), 1)
+        """Warps of the further consumers, of the producer, and of the scheduler."""
+        return (*[4] * (self.consumers - 1), 1, 1)
 
     @property
     def registers(self) -> tuple[int, ...]:
@@ -398,3 +398,9 @@ def make_attention_plan(
 ) -> AttentionPlan:
     """The plan of an attention kernel; equal plans are one object, which launches compare by identity."""
     return AttentionPlan(DTYPES[dtype], size, v_size, config, parts, length)
+
+
+def last_columns(columns: int, rows: int, processors: int) -> int:
+    """How many of the last columns of tiles are computed behind all others, where the work of a tile decreases along the
+    columns: they have about a wave's part of the work of all `rows`, which evens out when processors finish."""
+    return int(columns * min(1.0, (processors / (rows * columns)) ** 0.5))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from weft import settings
@@ -175,10 +175,11 @@ class Trace:
         return self.reads.setdefault((id(owner), path), Read(owner, path, value)).value
 
     def report(self, error: UserError) -> None:
-        """Collect an error, once per location. Raises all of them when there are `MOST_ERRORS`."""
+        """Collect an error, once per location: a mistake in a helper is one, wherever that is called. Raises all of them when
+        there are `MOST_ERRORS`."""
         found = error.errors if isinstance(error, ErrorGroup) else [error]
-        known = {(e.code, e.message, e.loc) for e in self.errors}
-        self.errors += [e for e in found if (e.code, e.message, e.loc) not in known]
+        known = set(map(_mistake, self.errors))
+        self.errors += [e for e in found if _mistake(e) not in known]
         if len(self.errors) >= MOST_ERRORS:
             self.finish()
 
@@ -188,6 +189,11 @@ class Trace:
             raise self.errors[0]
         if self.errors:
             raise ErrorGroup(self.errors)
+
+
+def _mistake(error: UserError) -> tuple[str, str, Loc | None]:
+    """What tells errors apart."""
+    return error.code, error.message, None if error.loc is None else replace(error.loc, caller=None)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,10 @@
-"""Attention forward on Hopper: a producer warp, and one to three consumer warpgroups with 64 rows of queries each.
+"""Attention forward on Hopper: a scheduler warp, a producer warp, and one to three consumer warpgroups with 64 rows of queries
+each.
 
-A program computes tile after tile. Blocks of keys are visited from the last one to the first one that a query of the tile sees.
-For each block a consumer
+A program computes tile after tile. The scheduler finds the next one while the producer loads the last blocks of the one before:
+a ticket and the loads by which a tile's sequence is found take more than a microsecond, as long as a block of keys.
+
+Blocks of keys are visited from the last one to the first one that a query of the tile sees. For each block a consumer
 
     issues    S = Q K(n)
     issues    O += P(n-1) V(n-1)
@@ -23,7 +26,16 @@ from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.attend_plan import ONES, AttentionPlan
 from weft.kernels.device.attend_narrow import exponents, faded, highest, in_order, weights_of
-from weft.kernels.device.attend_parts import FIELDS, Problem, Tile, by_axes, published, rows_by_lane
+from weft.kernels.device.attend_parts import (
+    FIELDS,
+    Problem,
+    Tile,
+    blank,
+    by_axes,
+    inner_of,
+    published,
+    rows_by_lane,
+)
 from weft.kernels.device.attend_scores import LN_2, LOG2_E, Scoring
 from weft.kernels.device.rings import barriers_of
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
@@ -35,10 +47,13 @@ LOWEST = -(2.0**100)
 
 @gl.aggregate
 class Buffers:
-    """Shared memory: rings of tiles with their queries, of keys and of values, with barriers for slots that are full (`ready`)
-    and free. `keys` are the first keys of blocks that a block mask lists."""
+    """Shared memory: rings of tiles, of their queries, of keys and of values, with barriers for slots that are full (`ready`)
+    and free. A scheduler has published a tile when `tile_ready` completes, and finds the next one when `tile_wanted` does.
+    `keys` are the first keys of blocks that a block mask lists."""
 
     tiles: gl.shared_memory_descriptor
+    tile_ready: gl.shared_memory_descriptor | None
+    tile_wanted: gl.shared_memory_descriptor | None
     keys: gl.shared_memory_descriptor | None
     q: gl.shared_memory_descriptor
     k: gl.shared_memory_descriptor
@@ -54,12 +69,13 @@ class Buffers:
 
     @staticmethod
     @jit
-    def make(plan: gl.constexpr):
-        """All slots free."""
+    def make(plan: gl.constexpr, scheduler: gl.constexpr = False):
+        """All slots free. A scheduler publishes a tile before its queries have a slot: there is one more of tiles then."""
         consumers: gl.constexpr = plan.consumers
         numbers: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         return Buffers(
-            gl.allocate_shared_memory(gl.int32, [plan.q_stages, FIELDS], numbers),
+            gl.allocate_shared_memory(gl.int32, [plan.q_stages + scheduler, FIELDS], numbers),
+            barriers_of(1, 1) if scheduler else None, barriers_of(1, 1) if scheduler else None,
             gl.allocate_shared_memory(gl.int32, [plan.k_stages, 1], numbers) if plan.parts.blocks else None,
             gl.allocate_shared_memory(plan.q_dtype, [plan.q_stages * consumers, *plan.q_room], plan.q_layout),
             gl.allocate_shared_memory(plan.dtype, [plan.k_stages, *plan.k_block], plan.layout(plan.k_block)),
@@ -125,44 +141,80 @@ class Buffers:
             mbarrier.arrive(self.turn.index((which + 1) % self.plan.consumers), count=1)
 
 
+# The scheduler
+
+
+LEAD = 3
+"""Blocks before the end of a tile at which the next one is drawn: time for the ticket, for loads, and for the queries to come.
+Drawn at a tile's begin, programs would decide on their last tiles long before they are free, and end at different times."""
+
+
+@jit
+def schedule(buffers, q, problem):
+    """Publish the program's tiles, each when the producer wants it, and load their queries; behind the last one a tile without
+    blocks.
+
+    The slot of a tile is free then: that of the queries of the tile before has been waited for."""
+    plan: gl.constexpr = buffers.plan
+    tiles = problem.heads() * problem.columns()
+    index, number = 0, gl.program_id(0)
+    while number < tiles:
+        tile = problem.tile(number)
+        if tile.end > tile.first:
+            inner = problem.whole(tile, plan.tile_queries)
+            tile.publish(tile_memory(buffers, index), (inner.first, inner.end))
+            mbarrier.arrive(buffers.tile_ready.index(0), count=1)
+            load_queries(buffers, q, index, tile, problem)
+            mbarrier.wait(buffers.tile_wanted.index(0), index & 1)
+            index += 1
+        number = problem.behind(number, tiles)
+    nothing = Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    nothing.publish(tile_memory(buffers, index), ())
+    mbarrier.arrive(buffers.tile_ready.index(0), count=1)
+    if plan.ahead:
+        # Its scores are computed like those of any tile.
+        load_queries(buffers, q, index, nothing, problem)
+    else:
+        wait_for_queries(buffers, index)
+        mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
+
+
 # The producer
 
 
 @jit
-def produce(buffers, q, k, v, problem):
-    """Publish the tiles of the program, and load the queries of each and the blocks of keys and values that it visits."""
+def produce(buffers, k, v, problem):
+    """Load the blocks of keys and values that the program's tiles visit, the keys of each before the values of the one before,
+    in the order in which consumers need them."""
     plan: gl.constexpr = buffers.plan
-    tiles = problem.heads() * problem.columns()
-    n, index, number = 0, 0, gl.program_id(0)
-    while number < tiles:
-        ticket = problem.ticket()
-        tile = problem.tile(number)
-        for i in range(tile.end - tile.first):
-            key = (tile.end - 1 - i) * plan.block_n
-            if plan.parts.blocks:
-                key = problem.listed_key(tile, tile.end - 1 - i)
-            load_keys(buffers, k, n, tile, key)
-            if i == 0:
-                # Behind the first keys, since it may have to wait until the results of an earlier tile are stored.
-                load_queries(buffers, q, index, tile, problem)
-            if plan.parts.blocks:
-                key = key & ~1
-            slot = n % plan.stages
-            mbarrier.wait(buffers.v_free.index(slot), (n // plan.stages & 1) ^ 1)
-            at = [tile.batch, tile.head, 0, key] if plan.float8 else keys_at(tile, key, plan)
-            load(v, at, buffers.v_ready.index(slot), buffers.v.index(slot))
+    n, index = 0, 0
+    tile = scheduled(buffers, index)
+    while tile.end > 0:
+        count = tile.end - tile.first
+        key = problem.key(tile, tile.end - 1)
+        following = problem.key(tile, gl.maximum(tile.end - 2, 0))
+        load_keys(buffers, k, n, tile, key)
+        for i in range(count):
+            here, key = key, following
+            if i + 1 < count:
+                load_keys(buffers, k, n + 1, tile, key)
+            if i == gl.maximum(count - LEAD, 0):
+                mbarrier.arrive(buffers.tile_wanted.index(0), count=1)
+            # A listed block comes from memory, and is known when the slot of its keys is free.
+            following = problem.key(tile, gl.maximum(tile.end - 3 - i, 0))
+            load_values(buffers, v, n, tile, here)
             n += 1
-        index += (tile.end > tile.first).to(gl.int32)
-        number = problem.behind(number, tiles, ticket)
-    nothing = Tile(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        index += 1
+        tile = scheduled(buffers, index)
     if plan.ahead:
-        # Its scores are computed like those of any tile.
-        load_keys(buffers, k, n, nothing, 0)
-        load_queries(buffers, q, index, nothing, problem)
-    else:
-        wait_for_queries(buffers, index)
-        nothing.publish(buffers.tiles.index(index % plan.q_stages))
-        mbarrier.arrive(buffers.q_ready.index(index % plan.q_stages), count=1)
+        load_keys(buffers, k, n, tile, 0)
+
+
+@jit
+def scheduled(buffers, index):
+    """Tile number `index` of the program, when the scheduler has published it."""
+    mbarrier.wait(buffers.tile_ready.index(0), index & 1)
+    return published(tile_memory(buffers, index))
 
 
 @jit
@@ -177,6 +229,18 @@ def load_keys(buffers, k, n, tile, key):
         buffers.keys.index(slot).store(gl.full([1], key, gl.int32, layout))
         key = key & ~1
     load(k, keys_at(tile, key, plan), buffers.k_ready.index(slot), buffers.k.index(slot))
+
+
+@jit
+def load_values(buffers, v, n, tile, key):
+    """Issue the TMA load of the values of block number `n` of the program, when their slot is free."""
+    plan: gl.constexpr = buffers.plan
+    slot = n % plan.stages
+    mbarrier.wait(buffers.v_free.index(slot), (n // plan.stages & 1) ^ 1)
+    if plan.parts.blocks:
+        key = key & ~1
+    at = [tile.batch, tile.head, 0, key] if plan.float8 else keys_at(tile, key, plan)
+    load(v, at, buffers.v_ready.index(slot), buffers.v.index(slot))
 
 
 @jit
@@ -213,11 +277,10 @@ def wait_for_queries(buffers, index):
 
 @jit
 def load_queries(buffers, q, index, tile, problem):
-    """Publish a tile and issue the TMA loads of its queries, when their slot is free."""
+    """Issue the TMA loads of a tile's queries, when their slot is free."""
     plan: gl.constexpr = buffers.plan
     slot = index % plan.q_stages
     wait_for_queries(buffers, index)
-    tile.publish(buffers.tiles.index(slot))
     bar = buffers.q_ready.index(slot)
     mbarrier.expect(bar, plan.consumers * q.block_type.nbytes)
     for which in gl.static_range(plan.consumers):
@@ -306,8 +369,7 @@ def sums(weights, plan: gl.constexpr):
 @jit
 def of_lanes(x, plan: gl.constexpr):
     """Numbers of rows for each lane, [rows, 1]."""
-    split = by_axes(gl.zeros([plan.rows, plan.block_n], gl.float32, plan.s_registers), plan)
-    return gl.convert_layout(x, rows_by_lane(split.layout))[:, None]
+    return gl.convert_layout(x, rows_by_lane(blank(plan).layout))[:, None]
 
 
 @jit
@@ -320,7 +382,7 @@ def first_scores(buffers, which: gl.constexpr, q, n):
 
 
 @jit
-def begin(buffers, which: gl.constexpr, s, n, key, problem, tile, scoring):
+def begin(buffers, which: gl.constexpr, s, n, key, problem, tile, rows, scoring):
     """The first block of a tile, which may reach beyond the last key: its weights, the softmax, and the factor of scores in
     exponents of 2."""
     plan: gl.constexpr = buffers.plan
@@ -328,7 +390,7 @@ def begin(buffers, which: gl.constexpr, s, n, key, problem, tile, scoring):
         key, _ = buffers.visited(n)
     mbarrier.arrive(buffers.k_free.index(n % plan.k_stages), count=1)
     s, natural = scoring.modified(s, problem, tile, which, key)
-    s = problem.masked(s, tile, tile.query + which * plan.queries_step, key)
+    s = problem.masked(s, tile, tile.query + which * plan.queries_step, rows, key)
     if plan.parts.mask_mod is not None:
         s = scoring.allowed(s, problem, tile, which, key)
     factor = LOG2_E if natural else scoring.scale
@@ -348,7 +410,7 @@ def begin(buffers, which: gl.constexpr, s, n, key, problem, tile, scoring):
 
 
 @jit
-def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, problem, tile, scoring, factor):
+def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, problem, tile, rows, scoring, factor):
     """A further block: its scores, the MMA of the weights before, and its weights."""
     plan: gl.constexpr = buffers.plan
     buffers.my_turn(which, n)
@@ -363,7 +425,7 @@ def proceed(buffers, which: gl.constexpr, q, p, o, softmax, n, key, mask, proble
     mbarrier.arrive(buffers.k_free.index(n % plan.k_stages), count=1)
     s, _ = scoring.modified(s, problem, tile, which, key)
     if plan.parts.bounded and mask:
-        s = problem.masked(s, tile, tile.query + which * plan.queries_step, key)
+        s = problem.masked(s, tile, tile.query + which * plan.queries_step, rows, key)
     if plan.parts.mask_mod is not None and (not plan.parts.blocks or mask):
         s = scoring.allowed(s, problem, tile, which, key)
     if plan.parts.key_scales:
@@ -391,8 +453,7 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
     if plan.ahead:
         s = first_scores(buffers, which, buffers.queries(index, which), n)
     while tile.end > 0:
-        query = tile.query + which * plan.queries_step
-        whole, stop = problem.whole(tile, query)
+        rows = problem.rows(tile, tile.query + which * plan.queries_step)
         q = buffers.queries(index, which)
         # Number `n` of the program is block number `back - n` of the keys.
         back = tile.end - 1 + n
@@ -400,15 +461,18 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
         o = gl.zeros([plan.rows, plan.o_columns], gl.float32, plan.o_registers)
         if not plan.ahead:
             s = first_scores(buffers, which, q, n)
-        p, softmax, factor = begin(buffers, which, s, n, (tile.end - 1) * plan.block_n, problem, tile, scoring)
+        p, softmax, factor = begin(buffers, which, s, n, (tile.end - 1) * plan.block_n, problem, tile, rows, scoring)
         if plan.q_stages > 1 and index > 0:
             release(buffers, index - 1)
+        inner = inner_of(tile_memory(buffers, index))
         n += 1
         while n < behind:
             block = back - n
-            mask = (block >= stop) | (block < whole)
+            mask = (block >= inner.end) | (block < inner.first)
             key = block * plan.block_n
-            p, o, softmax = proceed(buffers, which, q, p, o, softmax, n, key, mask, problem, tile, scoring, factor)
+            p, o, softmax = proceed(
+                buffers, which, q, p, o, softmax, n, key, mask, problem, tile, rows, scoring, factor
+            )  # fmt: skip
             n += 1
         if plan.config.rescale_first:
             o = softmax.scaled(o)
@@ -437,18 +501,24 @@ def consume(which: gl.constexpr, buffers, out, lse, problem, scoring):
 
 
 @jit
+def tile_memory(buffers, index):
+    """Where tile number `index` of the program is published."""
+    return buffers.tiles.index(index % buffers.tiles.shape[0])
+
+
+@jit
 def await_tile(buffers, index):
     """Tile number `index` of the program, when its queries have arrived."""
     plan: gl.constexpr = buffers.plan
     mbarrier.wait(buffers.q_ready.index(index % plan.q_stages), index // plan.q_stages & 1)
-    return published(buffers.tiles.index(index % plan.q_stages))
+    return published(tile_memory(buffers, index))
 
 
 @jit
 def finish(which: gl.constexpr, buffers, out, lse, problem, scoring, index, o, softmax, factor):
     """Divide the results by the sums of weights, and store them, and the logarithms of the sums."""
     plan: gl.constexpr = buffers.plan
-    tile = published(buffers.tiles.index(index % plan.q_stages))
+    tile = published(tile_memory(buffers, index))
     member, query = tile.member + which * plan.heads_step, tile.query + which * plan.queries_step
     if plan.ones:
         softmax = softmax.with_results(o).of_rows()
@@ -484,7 +554,7 @@ def release(buffers, index):
 
 
 SIZES = [
-    "batch", "kv_heads", "members", "queries", "keys", "band", "left", "right", "scale", "inner",
+    "batch", "kv_heads", "members", "queries", "keys", "band", "banded", "left", "right", "scale", "inner",
 ]  # fmt: skip
 """Arguments that are not specialised on, so that all sizes share one compiled kernel."""
 Pointer: TypeAlias = "gl.tensor | None"
@@ -495,10 +565,10 @@ def attend(
     q: tma.tensor_descriptor, k: tma.tensor_descriptor, v: tma.tensor_descriptor, out: tma.tensor_descriptor, lse: Pointer,
     prefix: Pointer, q_starts: Pointer, k_starts: Pointer, spans: Pointer, counter: Pointer, slopes: Pointer, sinks: Pointer,
     score_args: Any, mask_args: Any, listed: Any, scales: Any, scale: float, inner: float, batch: int, kv_heads: int, members:
-    int, queries: int, keys: int, band: int, left: int, right: int, plan: gl.constexpr[AttentionPlan],
+    int, queries: int, keys: int, band: int, banded: int, left: int, right: int, plan: gl.constexpr[AttentionPlan],
 ) -> None:  # fmt: skip
     """Attention forward; see the module, `Problem` and `Scoring`."""
-    buffers = Buffers.make(plan)
+    buffers = Buffers.make(plan, True)
     problem = Problem(
         batch,
         kv_heads,
@@ -506,6 +576,7 @@ def attend(
         queries,
         keys,
         band,
+        banded,
         left,
         right,
         prefix,
@@ -518,7 +589,7 @@ def attend(
     )
     scoring = Scoring(scale, inner, slopes, sinks, score_args, mask_args, scales, plan)
     roles = [(consume, (which, buffers, out, lse, problem, scoring)) for which in range(plan.consumers)]
-    roles = [*roles, (produce, (buffers, q, k, v, problem))]
+    roles = [*roles, (produce, (buffers, k, v, problem)), (schedule, (buffers, q, problem))]
     gl.warp_specialize(roles, plan.warps, plan.registers)
 
 
@@ -526,19 +597,25 @@ SEARCHES = 32
 """Positions of a program that looks up documents."""
 
 
-@jit
-def find_spans(documents: gl.tensor, spans: gl.tensor, length: int) -> None:
+@jit(do_not_specialize=["length", "steps"])
+def find_spans(documents: gl.tensor, spans: gl.tensor, length: int, steps: int) -> None:
     """The first position of each position's document, and the one behind its last: `documents` [batch, length] never decrease
-    along a row, `spans` is [batch, 2, length]."""
+    along a row, `spans` is [batch, 2, length]. `steps` halve `length` positions down to none.
+
+    Both searches are one loop, since each step waits for memory."""
     at = gl.program_id(0) * SEARCHES + gl.arange(0, SEARCHES, gl.BlockedLayout([1], [32], [1], [0]))
     ids = documents + gl.program_id(1) * length
     inside = at < length
     mine = gl.load(ids + at, mask=inside, other=0)
-    for last in gl.static_range(2):
-        low, high = gl.zeros_like(at), gl.zeros_like(at) + length
-        for _ in range(32):
-            middle = (low + high) // 2
-            other = gl.load(ids + middle, mask=low < high, other=0)
-            before = (other <= mine if last else other < mine) & (low < high)
-            low, high = gl.where(before, middle + 1, low), gl.where(before, high, gl.minimum(high, middle))
-        gl.store(spans + (2 * gl.program_id(1) + last) * length + at, low, mask=inside)
+    first, first_end = gl.zeros_like(at), at
+    last, last_end = at + 1, gl.zeros_like(at) + length
+    for _ in range(steps):
+        middle, far = (first + first_end) // 2, (last + last_end) // 2
+        near_id = gl.load(ids + middle, mask=inside & (first < first_end), other=0)
+        far_id = gl.load(ids + far, mask=inside & (last < last_end), other=0)
+        before = (near_id < mine) & (first < first_end)
+        first, first_end = gl.where(before, middle + 1, first), gl.where(before, first_end, middle)
+        before = (far_id <= mine) & (last < last_end)
+        last, last_end = gl.where(before, far + 1, last), gl.where(before, last_end, far)
+    gl.store(spans + 2 * gl.program_id(1) * length + at, first, mask=inside)
+    gl.store(spans + (2 * gl.program_id(1) + 1) * length + at, last, mask=inside)

@@ -10,7 +10,7 @@ from weft.kernel import jit
 from weft.kernels.device.attend_backward_results import PIECE
 from weft.kernels.device.attend_parts import along, by_axes, columns, lanes, rows_by_lane, whole_of
 from weft.kernels.device.attend_scores import LN_2, LOG2_E
-from weft.kernels.device.schedulers import in_bands
+from weft.kernels.device.schedulers import in_two_parts
 from weft.language.derivative import derivative
 from weft.nvidia.ragged_tma import to_ragged_indices
 
@@ -70,13 +70,12 @@ class Extents:
     @jit
     def share(self, number):
         """The share of a program. With a causal mask the first keys are seen by most queries, and those of the first programs.
-        Those that few queries see come last, of all heads and not band by band: short programs fill the multiprocessors up
-        while the last long ones run."""
+        Those that few queries see come last."""
         plan: gl.constexpr = self.plan
         columns = gl.cdiv(self.keys, plan.block_n)
         if plan.parts.sequences:
             columns = self.keys // plan.block_n + self.sequences
-        row, column = self.place(number, columns)
+        row, column = in_two_parts(number, self.heads, columns, self.band, self.banded)
         if plan.parts.sequences:
             batch = sequence_of(self.k_starts, self.sequences, column, plan.block_n)
             q_start, k_start = gl.load(self.q_starts + batch), gl.load(self.k_starts + batch)
@@ -90,15 +89,6 @@ class Extents:
         batch, key = row // self.kv_heads, column * plan.block_n
         first, blocks = self.visited(batch, key)
         return Share(batch, row - batch * self.kv_heads, key, first, blocks, 0, 0, 0, self)
-
-    @jit
-    def place(self, number, columns):
-        """Row and column of a program."""
-        rest = number - self.banded * self.heads
-        first = rest < 0
-        number, band = gl.where(first, number, rest), gl.where(first, self.band, self.heads)
-        _, row, column = in_bands(number, self.heads, gl.where(first, self.banded, columns - self.banded), band)
-        return row, gl.where(first, column, column + self.banded)
 
 
 @jit
@@ -144,11 +134,17 @@ class Share:
 
     @jit
     def following(self, member, query):
-        """Query head within the group, and first query, of the block behind this one."""
+        """Query head within the group, and first query, of the block behind this one.
+
+        In order, all heads of the group have their turn at a block before the next one. Programs whose keys fewer queries see
+        are then through earlier; with head after head each would begin a head behind the program with the keys before its own,
+        and take as long as that."""
         plan: gl.constexpr = self.extents.plan
-        step: gl.constexpr = -plan.block_m if plan.ordered else plan.block_m
-        query += step
-        last = query == (self.first - 1 if plan.ordered else self.first + self.blocks) * plan.block_m
+        if plan.ordered:
+            last = member + 1 == self.extents.members
+            return gl.where(last, 0, member + 1), query - gl.where(last, plan.block_m, 0)
+        query += plan.block_m
+        last = query == (self.first + self.blocks) * plan.block_m
         return member + last.to(gl.int32), gl.where(last, self.start(), query)
 
     @jit

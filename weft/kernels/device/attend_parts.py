@@ -17,7 +17,7 @@ from typing import Any
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.attend_blocks import EDGE
-from weft.kernels.device.schedulers import in_bands
+from weft.kernels.device.schedulers import in_two_parts
 
 
 @gl.aggregate
@@ -47,26 +47,50 @@ class Tile:
         return (*some, self.prefix, self.q_start, self.k_start)
 
     @jit
-    def publish(self, memory):
-        """Write the tile to shared memory."""
-        layout: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-        numbers = self.numbers()
-        for i in gl.static_range(FIELDS):
-            memory.slice(i, 1).store(gl.full([1], numbers[i] if i < NUMBERS else 0, gl.int32, layout))
+    def publish(self, memory, others):
+        """Write the tile and the numbers `others` to shared memory: in one store, since several warps would meet before each of
+        many."""
+        numbers = (*self.numbers(), *others)
+        gl.static_assert(len(numbers) <= FIELDS, "a published tile leaves room for few more numbers")
+        at = gl.arange(0, FIELDS, gl.BlockedLayout([1], [32], [gl.num_warps()], [0]))
+        row = gl.zeros_like(at)
+        for i in gl.static_range(len(numbers)):
+            row = gl.where(at == i, numbers[i], row)
+        memory.store(row)
+
+
+@gl.aggregate
+class Inner:
+    """The blocks of which all queries of a tile see every key: from `first` to `end` - 1."""
+
+    first: gl.tensor
+    end: gl.tensor
 
 
 NUMBERS, FIELDS = 11, 16
-"""Numbers of a published tile, and their room."""
+"""Numbers of a published tile, and the room for them and for what is published with them."""
 
 
 @jit
 def published(memory):
-    """The tile that the producer has written to shared memory.
+    """The tile that another role has written to shared memory.
 
     Consumers read it where they need it: computed by themselves, or kept, its numbers would take registers that the softmax
     needs."""
+    return Tile(*fields_of(memory, 0, NUMBERS))
+
+
+@jit
+def inner_of(memory):
+    """The blocks that need no mask of the tile that the scheduler has written to shared memory."""
+    return Inner(*fields_of(memory, NUMBERS, 2))
+
+
+@jit
+def fields_of(memory, first: gl.constexpr, count: gl.constexpr):
+    """`count` fields of what is published, from number `first` on."""
     numbers = memory.load(gl.BlockedLayout([FIELDS], [32], [gl.num_warps()], [0]))
-    return Tile(*[gl.uniform(numbers[i : i + 1].item()) for i in range(NUMBERS)])
+    return [gl.uniform(numbers[i : i + 1].item()) for i in range(first, first + count)]
 
 
 @gl.aggregate
@@ -74,7 +98,8 @@ class Problem:
     """The extents of an attention, with `members` query heads for each of `kv_heads` heads of keys and values, and its masks.
 
     Tiles are numbered in bands of `band` heads, whose keys and values fit in L2 together, and within a band from the last
-    queries to the first: with a causal mask the longest tiles of a band come first. Where tiles differ in length, programs take
+    queries to the first: with a causal mask the longest tiles of a band come first. Behind the first `banded` columns of tiles
+    those of all heads are one band. Where tiles differ in length, programs take
     the next one by a ticket from `counter` whenever they have finished one. `starts` are the positions at which the queries and
     the keys of `batch` sequences begin. `listed` are the arguments of a block mask (`BlockMask.arguments`). `spans` are the
     first key of each position's document, and the one behind its last."""
@@ -85,6 +110,7 @@ class Problem:
     queries: gl.tensor
     keys: gl.tensor
     band: gl.tensor
+    banded: gl.tensor
     left: gl.tensor
     right: gl.tensor
     prefix: gl.tensor | None
@@ -109,17 +135,12 @@ class Problem:
         return gl.cdiv(self.queries, self.plan.tile_queries)
 
     @jit
-    def ticket(self):
-        """A ticket for the next tile, where tiles differ in length. It takes a microsecond to come, so `behind`, which
-        looks at it, stands behind the loads of this tile."""
-        return gl.atomic_add(self.counter, 1, sem="relaxed") if self.plan.tickets else 0
-
-    @jit
-    def behind(self, number, tiles, ticket):
+    def behind(self, number, tiles):
         """The number of the program's next tile. A launch takes as many tickets as there are tiles, since every program takes
         some until one is beyond the last tile; whoever takes the last one sets the counter back for the next launch."""
         if not self.plan.tickets:
             return number + gl.num_programs(0)
+        ticket = gl.atomic_add(self.counter, 1, sem="relaxed")
         if ticket == tiles - 1:
             gl.atomic_xchg(self.counter, 0, sem="relaxed")
         return ticket + gl.num_programs(0)
@@ -129,7 +150,7 @@ class Problem:
         """The tile of this number; without blocks if it is behind the end of its sequence."""
         plan: gl.constexpr = self.plan
         columns, parts = self.columns(), gl.cdiv(self.members, plan.tile_heads)
-        _, row, column = in_bands(number, self.heads(), columns, self.band)
+        row, column = in_two_parts(number, self.heads(), columns, self.band, self.banded)
         column = columns - 1 - column
         head = row // parts
         member, batch = (row - head * parts) * plan.tile_heads, head // self.kv_heads
@@ -155,9 +176,12 @@ class Problem:
         """The sequence of a column of tiles: the last one whose tiles do not begin behind it."""
         low, high = 0, self.batch
         while high - low > 1:
-            middle = (low + high) // 2
-            behind = gl.load(self.q_starts + middle) // self.plan.tile_queries + middle > column
-            low, high = gl.where(behind, low, middle), gl.where(behind, middle, high)
+            # Each lane looks at one of 32 sequences: a search of two would wait for five loads in their place.
+            step = gl.cdiv(high - low, 32)
+            at = low + gl.arange(0, 32, gl.BlockedLayout([1], [32], [gl.num_warps()], [0])) * step
+            begins = gl.load(self.q_starts + at, mask=at < high, other=0) // self.plan.tile_queries + at
+            count = gl.sum(((at < high) & (begins <= column)).to(gl.int32), axis=0)
+            low, high = low + (count - 1) * step, gl.minimum(low + count * step, high)
         return low
 
     @jit
@@ -202,6 +226,11 @@ class Problem:
         return gl.minimum(self.low(tile, gl.minimum(tile.query, last)) // plan.block_n, end - 1), end
 
     @jit
+    def key(self, tile, number):
+        """The first key of the block that a tile visits as `number`; of a listed one, its entry."""
+        return self.listed_key(tile, number) if self.plan.parts.blocks else number * self.plan.block_n
+
+    @jit
     def listed_row(self, tile):
         """The row of the block mask's lists that is a tile's."""
         head = tile.head * self.members + tile.member
@@ -216,16 +245,31 @@ class Problem:
         return entry // 2 * EDGE + number % each * self.plan.block_n | (entry & 1)
 
     @jit
-    def whole(self, tile, query):
-        """The blocks of which a consumer's queries, from `query` on, see every key: the first, and the one behind the last."""
+    def whole(self, tile, queries):
+        """The blocks of which `queries` queries, from the tile's first one on, see every key."""
         plan: gl.constexpr = self.plan
-        last = gl.maximum(gl.minimum(query + plan.length, tile.queries) - 1, 0)
+        last = gl.maximum(gl.minimum(tile.query + queries, tile.queries) - 1, 0)
         first = gl.cdiv(self.low(tile, last), plan.block_n)
-        return first, gl.maximum(self.high(tile, gl.minimum(query, last)), 0) // plan.block_n
+        return Inner(first, gl.maximum(self.high(tile, gl.minimum(tile.query, last)), 0) // plan.block_n)
 
     @jit
-    def masked(self, s, tile, query, key):
-        """Scores of a consumer's rows, from `query` on, and of the block at `key`: -inf where a row does not see the key."""
+    def rows(self, tile, query):
+        """The bounds of a consumer's rows, from `query` on, by documents: for each the first key, and the one behind the last.
+
+        They are loaded once for a tile, while its first scores are computed. With loads for each block that needs a mask
+        consumers would wait for L2 before its exponentials."""
+        plan: gl.constexpr = self.plan
+        if not plan.parts.documents:
+            return None
+        layout: gl.constexpr = rows_by_lane(blank(plan).layout)
+        row = (gl.arange(0, plan.rows, layout) % plan.length)[:, None]
+        at = self.spans + 2 * tile.batch * self.queries + gl.minimum(row + query, tile.queries - 1)
+        return gl.load(at), gl.load(at + self.queries)
+
+    @jit
+    def masked(self, s, tile, query, rows, key):
+        """Scores of a consumer's rows, from `query` on and with the bounds `rows`, and of the block at `key`: -inf where a row
+        does not see the key."""
         plan: gl.constexpr = self.plan
         split = by_axes(s, plan)
         layout: gl.constexpr = rows_by_lane(split.layout)
@@ -241,8 +285,7 @@ class Problem:
         if plan.parts.left:
             low = row + (offset - self.left)
         if plan.parts.documents:
-            at = self.spans + 2 * tile.batch * self.queries + gl.minimum(row + query, tile.queries - 1)
-            low, high = gl.maximum(gl.load(at) - key, low), gl.minimum(gl.load(at + self.queries) - key, high)
+            low, high = gl.maximum(rows[0] - key, low), gl.minimum(rows[1] - key, high)
         seen = column < along(high - lane)
         if plan.parts.left or plan.parts.documents:
             seen = seen & (column >= along(low - lane))
@@ -259,6 +302,12 @@ class Problem:
 def by_axes(s, plan: gl.constexpr):
     """Scores [rows, columns] with the axes row, i, j, k."""
     return s.reshape([plan.rows, *plan.axes])
+
+
+@jit
+def blank(plan: gl.constexpr):
+    """Scores of zero with these axes: what is wanted of them is their layout."""
+    return by_axes(gl.zeros([plan.rows, plan.block_n], gl.float32, plan.s_registers), plan)
 
 
 @jit

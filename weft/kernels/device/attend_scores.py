@@ -45,7 +45,7 @@ class Scoring:
         if plan.parts.score_mod is None:
             return s, False
         natural = s * (self.scale * LN_2)
-        found = plan.parts.score_mod(natural, *indices(problem, tile, member, query, key, plan), *self.score_args)
+        found = plan.parts.score_mod(natural, *indices(problem, tile, member, query, key, True, plan), *self.score_args)
         gl.static_assert(found.shape == s.shape, "score_mod returns scores of the shape that it is given")
         if same(found, natural):
             return s, False
@@ -69,9 +69,19 @@ class Scoring:
     @jit
     def allowed(self, s, problem, tile, which: gl.constexpr, key):
         """Scores of the block at `key`, -inf where the caller's function says that a query does not see the key."""
+        # Where no column is behind the last key, loads by numbers of columns are those of neighbours, two at a time.
+        if key + self.plan.block_n <= tile.keys:
+            s = self.asked(s, problem, tile, which, key, False)
+        else:
+            s = self.asked(s, problem, tile, which, key, True)
+        return s
+
+    @jit
+    def asked(self, s, problem, tile, which: gl.constexpr, key, over: gl.constexpr):
+        """The same for a block that may be `over` the last key."""
         plan: gl.constexpr = self.plan
         member, query = tile.member + which * plan.heads_step, tile.query + which * plan.queries_step
-        seen = plan.parts.mask_mod(*indices(problem, tile, member, query, key, plan), *self.mask_args)
+        seen = plan.parts.mask_mod(*indices(problem, tile, member, query, key, over, plan), *self.mask_args)
         return gl.where(seen, s, -float("inf"))
 
     @jit
@@ -112,15 +122,16 @@ class Scoring:
 
 
 @jit
-def indices(problem, tile, member, query, key, plan: gl.constexpr):
-    """Batch, query head, query and key of the scores of a block; of rows and columns behind the last ones those of the last, so
-    that a function may load by them."""
+def indices(problem, tile, member, query, key, over: gl.constexpr, plan: gl.constexpr):
+    """Batch, query head, query and key of the scores of a block; of rows, and of columns of a block that may be `over` the last
+    key, behind the last ones those of the last, so that a function may load by them."""
     row = gl.arange(0, plan.rows, gl.SliceLayout(1, plan.s_registers))[:, None]
     column = gl.arange(0, plan.block_n, gl.SliceLayout(0, plan.s_registers))[None, :]
     head = tile.head * problem.members
     head += gl.minimum(member + row // plan.length, problem.members - 1) if plan.heads_step else member
     query = gl.minimum(query + row % plan.length, tile.queries - 1)
-    return tile.batch, head, query, gl.minimum(key + column, tile.keys - 1)
+    key = key + column
+    return tile.batch, head, query, gl.minimum(key, tile.keys - 1) if over else key
 
 
 @builtin

@@ -239,7 +239,7 @@ def consume(buffers, weights, out, lse, partials, counters, scales, problem, sco
     n, index = 0, 0
     tile = await_tile(buffers, index)
     while tile.end > 0:
-        whole, stop = problem.whole(tile, 0)
+        inner = problem.whole(tile, plan.length)
         q = buffers.queries(index, 0)
         o = gl.zeros([plan.v_room, plan.columns], gl.float32, plan.o_registers)
         top = gl.full([plan.columns], LOWEST, gl.float32, gl.SliceLayout(0, plan.s_registers))
@@ -247,7 +247,7 @@ def consume(buffers, weights, out, lse, partials, counters, scales, problem, sco
         scored = scaled(scoring, scales, tile, plan)
         for i in range(tile.end - tile.first):
             block = tile.end - 1 - i
-            mask = (block >= stop) | (block < whole)
+            mask = (block >= inner.end) | (block < inner.first)
             o, top, totals = visit(
                 buffers, weights, q, o, top, totals, n, block * plan.block_n, mask, problem, tile, scored
             )  # fmt: skip
@@ -461,7 +461,7 @@ def decode(
     when its barriers are ready, the cost of a launch is behind, and memory is busy again."""
     buffers = Buffers.make(plan)
     gdc_launch_dependents()
-    problem = Problem(batch, kv_heads, members, queries, keys, 0, left, 0, None, None, None, None, None, (), plan)
+    problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, left, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, inner, None, sinks, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, groups, plan, False)
     weights = gl.allocate_shared_memory(plan.dtype, plan.p_block, plan.layout(plan.p_block))

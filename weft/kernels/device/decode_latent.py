@@ -391,7 +391,7 @@ def decode_latent(
     buffers = LatentBuffers.make(plan)
     gdc_launch_dependents()
     gdc_wait()
-    problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, None, None, None, None, None, (), plan)
+    problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, 0.0, None, None, (), (), (), plan)
     cache = Cache(lengths, table, width, pages, groups, plan, False)
     given = buffers, out, lse, partials, counters, problem, scoring

@@ -19,7 +19,7 @@ from typing import Any
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.decode_plan import CHUNK
-from weft.kernels.device.attend_parts import FIELDS, NUMBERS, Tile
+from weft.kernels.device.attend_parts import NUMBERS, Tile, fields_of
 
 LANES = 32
 
@@ -98,13 +98,8 @@ class Share:
 
     @jit
     def publish(self, memory, tile):
-        """Write tile and share to shared memory: in one store, since several warps would meet before each of many."""
-        gl.static_assert(NUMBERS + 4 <= FIELDS, "a published tile leaves room for four more numbers")
-        at = gl.arange(0, FIELDS, gl.BlockedLayout([1], [LANES], [gl.num_warps()], [0]))
-        numbers, row = (*tile.numbers(), self.unit, self.owner, self.index, self.count), gl.zeros_like(at)
-        for i in gl.static_range(NUMBERS + 4):
-            row = gl.where(at == i, numbers[i], row)
-        memory.store(row)
+        """Write tile and share to shared memory."""
+        tile.publish(memory, (self.unit, self.owner, self.index, self.count))
 
     @jit
     def slot(self, index):
@@ -122,8 +117,7 @@ def member_of():
 @jit
 def share_of(memory):
     """The share that the producer has written to shared memory."""
-    numbers = memory.load(gl.BlockedLayout([FIELDS], [LANES], [gl.num_warps()], [0]))
-    return Share(*[gl.uniform(numbers[i : i + 1].item()) for i in range(NUMBERS, NUMBERS + 4)])
+    return Share(*fields_of(memory, NUMBERS, 4))
 
 
 @jit

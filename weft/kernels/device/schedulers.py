@@ -92,6 +92,17 @@ def in_bands(number, rows, columns, group):
 
 
 @jit
+def in_two_parts(number, rows, columns, group, banded):
+    """Row and column of a tile number: the first `banded` columns come in bands of `group` rows, and the others behind them, of
+    all rows. Where those are short tiles, they fill the multiprocessors up while the last long ones run."""
+    rest = number - banded * rows
+    first = rest < 0
+    number, group = gl.where(first, number, rest), gl.where(first, group, rows)
+    _, row, column = in_bands(number, rows, gl.where(first, banded, columns - banded), group)
+    return row, gl.where(first, column, column + banded)
+
+
+@jit
 def prepare(schedule: gl.constexpr, readers: gl.constexpr = 1, pairs: gl.constexpr = False):
     """What the roles of a program share: None for schedules that need no exchange."""
     if schedule.kind == "ticket":
