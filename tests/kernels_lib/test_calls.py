@@ -134,6 +134,16 @@ def scaled(FACTOR: gl.constexpr, pair, x, y, n, out):
     gl.store(out, gl.load(x) + gl.load(y) + pair[0] + pair[1] + n)
 
 
+def machine(monkeypatch):
+    """A fake GPU, on which nothing has been launched."""
+    scaled.forget()
+    calls._known.clear()
+    fake_driver.install_compiler(monkeypatch)
+    cuda = fake_driver.install_driver(monkeypatch)
+    cuda.parameters = 7
+    return cuda
+
+
 @calls.prepared("out")
 def add(x, y, out, n):
     made = calls.empty_like(x, x.shape, "float32")
@@ -142,12 +152,42 @@ def add(x, y, out, n):
     return made
 
 
+@calls.prepared()
+def twice(x, y, n):
+    """Two arrays of its own, of which it returns one."""
+    kept, out = (calls.empty_like(x, x.shape, "float32") for _ in range(2))
+    other = calls.empty_like(x, (100,), "float16")
+    calls.launched(scaled, 3, (2, (5, (7, 11)), x, other, n, kept), {}, None)
+    calls.launched(scaled, 3, (2, (5, (7, 11)), kept, y, n, out), {}, None)
+    return out
+
+
+def test_what_is_not_returned_lies_in_one_block(monkeypatch):
+    cuda = machine(monkeypatch)
+    made = []
+
+    def empty_like(like, shape, dtype):
+        made.append((shape, dtype))
+        Tensor.made += 1 << 20
+        return Tensor(
+            Tensor.made, {"float32": float32, "float16": float16, "uint8": float16}[dtype], shape=tuple(shape)
+        )
+
+    monkeypatch.setattr(calls.memory, "empty_like", empty_like)
+    calls._known.clear()
+    outs = [twice(tensor(3 * place), tensor(3 * place + 1), 40) for place in range(1, 6)]
+    fake_driver.forget_devices()
+    assert made[-2:] == [((4096 + 256,), "uint8"), ((4, 256), "float32")]
+    first, second = (launched.words for launched in cuda.launches[-2:])
+    assert first[3] == 15 << 16 and second[4] == 16 << 16 and second[6] == outs[-1].pointer
+    assert first[6] == second[3] and first[4] == first[6] + 4096
+    calls._known.clear()
+
+
 def test_repeated_launches_have_their_own_addresses(monkeypatch):
     """From the third launch on only addresses are given, by their numbers among the kernel's values; of tensors of another
     alignment, and of lazily negated ones, all arguments are looked at again."""
-    fake_driver.install_compiler(monkeypatch)
-    cuda = fake_driver.install_driver(monkeypatch)
-    cuda.parameters = 7
+    cuda = machine(monkeypatch)
     monkeypatch.setattr(calls.memory, "empty_like", lambda like, shape, dtype: like.new_empty(shape, dtype))
     calls._known.clear()
     wanted = []

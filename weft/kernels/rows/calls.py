@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from math import prod
 from typing import Any, ParamSpec, TypeVar, cast
 
 from weft.bounded import keep
@@ -21,20 +22,24 @@ from weft.distributed import Symmetric
 from weft.kernel import Repeated
 from weft.kernels import memory
 from weft.kernels.rows.plan import RowConfig
+from weft.runtime.dtypes import ITEMSIZE
 
 P = ParamSpec("P")
 R = TypeVar("R")
 PLAIN: set[type] = {type(None), bool, int, float, str, RowConfig}
 """Types of arguments that are what they are equal to."""
+APART = 256
+"""Bytes between the arrays in a block, which begin as aligned as arrays of their own for all that kernels know of it."""
 ALIGNMENT = 15
 """What alignment of addresses kernels are specialised on, as a mask."""
 
 
 @dataclass
 class Recording:
-    """What a call has allocated, the array that it is like and the function that makes another; and what it has launched."""
+    """What a call has allocated: arrays, what each is like, the function that makes another, and its bytes if it is as good in
+    other memory; and what it has launched."""
 
-    made: list[tuple[Any, Any, Callable[[Any], Any]]] = field(default_factory=list[Any])
+    made: list[tuple[Any, Any, Callable[[Any], Any], int | None]] = field(default_factory=list[Any])
     launches: list[tuple[Any, Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list[Any])
 
 
@@ -50,18 +55,18 @@ _known: dict[Any, Prepared] = {}
 
 def empty_like(value: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """As `weft.kernels.memory.empty_like`. Raises LaunchError (kernels-out-needed)."""
-    return _made(value, lambda like: memory.empty_like(like, shape, dtype))
+    return _made(value, lambda like: memory.empty_like(like, shape, dtype), prod(shape) * ITEMSIZE[dtype])
 
 
 def zeros_kept(value: Any, count: int, stream: Any, dtype: str = "int32") -> Any:
     """As `weft.kernels.memory.zeros_kept`."""
-    return _made(value, lambda like: memory.zeros_kept(like, count, stream, dtype))
+    return _made(value, lambda like: memory.zeros_kept(like, count, stream, dtype), None)
 
 
-def _made(value: Any, make: Callable[[Any], Any]) -> Any:
+def _made(value: Any, make: Callable[[Any], Any], nbytes: int | None) -> Any:
     array = make(value)
     if _now.recording is not None:
-        _now.recording.made.append((array, value, make))
+        _now.recording.made.append((array, value, make, nbytes))
     return array
 
 
@@ -75,13 +80,15 @@ def launched(kernel: Any, grid: Any, arguments: tuple[Any, ...], options: dict[s
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A call to repeat. Arrays are numbered: the caller's arguments, the tensors of those that are symmetric, then `made`,
-    which are allocated like one of the former.
+    which are allocated like one of the former. What the call does not return has an offset in one block of `scratch` bytes:
+    an allocation takes as long as a launch.
 
     `launches`: what repeats the launches of a kernel that differ in arrays, grid, arguments, which of these are arrays (place
     and number), options. `result`: numbers, None, or tuples of them. `pairs` of the caller's arrays, the first of which is
     written: whether they are the same; otherwise they lie `spans` bytes apart at least."""
 
-    made: tuple[tuple[int, Callable[[Any], Any]], ...]
+    made: tuple[tuple[int, Callable[[Any], Any], int | None], ...]
+    scratch: int
     launches: tuple[tuple[Repeated, Any, tuple[Any, ...], tuple[tuple[int, int], ...], dict[str, Any]], ...]
     result: Any
     pairs: tuple[tuple[int, int, bool], ...]
@@ -94,12 +101,17 @@ class Prepared:
     def repeat(self, arrays: Sequence[Any]) -> Any:
         """The call, with other arrays."""
         pool = [*arrays, *_tensors(arrays)]
-        for like, make in self.made:
-            pool.append(make(pool[like]))
-        for repeated, grid, arguments, places, options in self.launches:
-            run = repeated.ready()
+        runs = [launch[0].ready() for launch in self.launches]
+        block, begin = None, 0
+        if self.scratch and None not in runs:
+            # It may go at the end of this call: what is allocated next on this stream is used behind these launches.
+            block = memory.empty_like(pool[self.made[0][0]], (self.scratch,), "uint8")
+            begin = block.data_ptr()
+        for like, make, offset in self.made:
+            pool.append(make(pool[like]) if offset is None or block is None else begin + offset)
+        for run, (repeated, grid, arguments, places, options) in zip(runs, self.launches, strict=True):
             if run is not None:
-                run(None, *[pool[number].data_ptr() for _, number in places])
+                run(None, *[_address(pool[number]) for _, number in places])
                 continue
             filled = list(arguments)
             for place, number in places:
@@ -159,6 +171,10 @@ def _form(value: Any) -> Any:
     return value.dtype, value.shape, value.stride(), value.data_ptr() & ALIGNMENT, device
 
 
+def _address(array: Any) -> int:
+    return array if array.__class__ is int else array.data_ptr()
+
+
 def _tensors(given: Sequence[Any]) -> list[Any]:
     """The tensors of symmetric arguments."""
     return [x.tensor for x in given if isinstance(x, Symmetric)]
@@ -179,7 +195,7 @@ def _prepared(recording: Recording, result: Any, given: Sequence[Any], written: 
     overlap others in part."""
     numbers = {id(x): i for i, x in enumerate(given) if _is_array(x)}
     own = {id(x): i for i, x in enumerate(_tensors(given), len(given))}
-    if not recording.launches or any(id(like) not in {**own, **numbers} for _, like, _ in recording.made):
+    if not recording.launches or any(id(like) not in {**own, **numbers} for _, like, *_ in recording.made):
         return None
     used = {id(x) for _, _, arguments, _ in recording.launches for x in arguments} | _leaves(result)
     kept = [each for each in recording.made if id(each[0]) in used]
@@ -197,8 +213,15 @@ def _prepared(recording: Recording, result: Any, given: Sequence[Any], written: 
     every = [(i, j, _meet(given, spans, i, j)) for i in written if i in spans for j in spans if i != j]
     if numbered is _ELSEWHERE or any(same is None for _, _, same in every):
         return None
-    made = tuple((pool[id(like)], make) for _, like, make in kept)
-    return Prepared(made, tuple(launches), numbered, cast("Any", tuple(every)), spans)
+    made: list[Any] = []
+    scratch, returned = 0, _leaves(result)
+    for array, like, make, nbytes in kept:
+        if nbytes is None or id(array) in returned:
+            made.append((pool[id(like)], make, None))
+        else:
+            made.append((pool[id(like)], make, scratch))
+            scratch += -(-nbytes // APART) * APART
+    return Prepared(tuple(made), scratch, tuple(launches), numbered, cast("Any", tuple(every)), spans)
 
 
 def _numbers_of(kernel: Any, arguments: Sequence[Any], arrays: Sequence[int]) -> list[int]:
