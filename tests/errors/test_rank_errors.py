@@ -337,17 +337,34 @@ def told(x: gl.symmetric, NUMBER: gl.constexpr, LINE: gl.constexpr):
     gl.store(x.local + gl.arange(0, 4, LINE), NUMBER)
 
 
-def test_ranks_that_launch_different_kernels():
+LINE = gl.BlockedLayout([1], [32], [4], [0])
+
+
+@weft.jit
+def told_twice(x: gl.symmetric, NUMBER: gl.constexpr, LINE: gl.constexpr):
+    gl.store(x.local + gl.arange(0, 4, LINE), 2 * NUMBER)
+
+
+@pytest.mark.parametrize(
+    ("launch", "words"),
+    [
+        (lambda rank, x: told[1](x, rank, LINE), "kernel told: rank 1 has"),
+        (lambda rank, x: (told, told_twice)[rank][1](x, 8, LINE), "of kernel told"),
+        (lambda rank, x: rank or told_twice[1](x, 7, LINE), "rank 1 has none"),
+    ],
+    ids=["constants", "kernels", "one rank alone"],
+)
+def test_ranks_that_launch_differently(launch: Any, words: str):
     """On GPUs they would wait for one another, or worse."""
 
     def on(rank: int):
         x = weft.Symmetric(weft.distributed.empty(4, np.float32))
-        told[1](x, 7, gl.BlockedLayout([1], [32], [4], [0]))
-        told[1](x, rank, gl.BlockedLayout([1], [32], [4], [0]))
+        told[1](x, 7, LINE)
+        launch(rank, x)
 
     error = caught(on)
     assert error.code == "ranks-different"
-    assert "kernel told" in error.message
+    assert words in error.message
 
 
 @pytest.mark.parametrize("options", [{"ranks": 0}, {"ranks": 65}, {"ranks": "two"}, {"seed": 0.5}])

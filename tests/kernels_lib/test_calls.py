@@ -143,7 +143,8 @@ def add(x, y, out, n):
 
 
 def test_repeated_launches_have_their_own_addresses(monkeypatch):
-    """From the third launch on only addresses are given, by their numbers among the kernel's values."""
+    """From the third launch on only addresses are given, by their numbers among the kernel's values; of tensors of another
+    alignment, and of lazily negated ones, all arguments are looked at again."""
     fake_driver.install_compiler(monkeypatch)
     cuda = fake_driver.install_driver(monkeypatch)
     cuda.parameters = 7
@@ -154,7 +155,13 @@ def test_repeated_launches_have_their_own_addresses(monkeypatch):
         x, y, out = (tensor(3 * place + i) for i in range(3))
         made = add(x, y, out, 40)
         wanted += [(5, 7, 11, each[0].pointer, each[1].pointer, 40, out.pointer) for each in ((x, made), (made, y))]
+    x.is_neg = lambda: True
+    with pytest.raises(LaunchError, match="negated"):
+        add(x, y, out, 40)
+    x, y, out = Tensor((30 << 16) + 4, shape=(4, 256)), tensor(31), tensor(32)
+    made = add(x, y, out, 40)
+    wanted += [(5, 7, 11, each[0].pointer, each[1].pointer, 40, out.pointer) for each in ((x, made), (made, y))]
     fake_driver.forget_devices()
     assert [launched.words for launched in cuda.launches] == wanted
-    (known,) = calls._known.values()
+    known, _ = calls._known.values()
     assert [launch[0].ready() is not None for launch in known.launches] == [True, True]

@@ -11,9 +11,11 @@ import pytest
 import weft
 from tests.cuda.build import needs_nvrtc
 from tests.kernels_lib.attended import check, scores
+from weft import language as gl
 from weft import settings
 from weft.errors import LaunchError
 from weft.kernels import AttentionConfig, compile_decode, decode, decode_attention
+from weft.kernels.decode_plan import LEAST_BLOCKS, heads_abreast
 
 MATRIX = pytest.mark.matrix
 BFLOAT16 = ml_dtypes.bfloat16
@@ -104,6 +106,30 @@ def test_every_program_has_parts_of_several_tiles(device, rng):
     Cached(rng, [n % 3 for n in range(135)], 1, 1, capacity=2).compare(device, config=SMALL)
 
 
+@pytest.mark.parametrize(("kv_heads", "page"), [(3, 0), pytest.param(6, 16, marks=MATRIX)])
+def test_heads_that_teams_do_not_visit_all_at_once(device, rng, kv_heads, page):
+    """Four programs cannot be teams of three heads without one of them idle; of six heads they visit two at a time."""
+    Cached(rng, (200, 0, 130), 2 * kv_heads, kv_heads, page=page).compare(device, config=SMALL)
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "blocks", "tiles", "programs", "abreast"),
+    [
+        (8, 256, 1, 132, 8),
+        (40, 4096, 1, 132, 10),
+        (8, 33, 1, 132, 4),
+        (3, 100, 1, 4, 1),
+        (6, 100, 1, 4, 2),
+        (1, 100, 2, 132, 1),
+        (2, 1, 200, 132, 1),
+    ],
+)
+def test_heads_side_by_side(kv_heads, blocks, tiles, programs, abreast):
+    """As many as leave no multiprocessor without work for long: 33 blocks of 8 heads are 2 for each of 132 programs, but 3 for
+    some of 16 teams."""
+    assert heads_abreast(kv_heads, blocks, tiles, programs) == abreast
+
+
 @pytest.mark.parametrize(
     ("queries", "heads", "kv_heads"),
     [(3, 6, 2), (16, 5, 1), pytest.param(1, 70, 1, marks=MATRIX), pytest.param(2, 2, 2, marks=MATRIX)],
@@ -189,6 +215,24 @@ def test_lengths_that_are_the_cache_s(device, rng):
     assert device.numpy(out.swapaxes(1, 2)).flags.c_contiguous
     host = [np.ascontiguousarray(device.numpy(x)) for x in (q, k, v)]
     check(np.ascontiguousarray(device.numpy(out)), device.numpy(lse), scores(*host[:2]), host[2])
+
+
+@weft.jit(do_not_specialize=["step"])
+def grow(lengths, step):
+    """The launch before a decode attention, which is allowed to start ahead of the store."""
+    gl.extra.cuda.gdc_launch_dependents()
+    at = lengths + gl.arange(0, 4, gl.BlockedLayout([1], [32], [1], [0]))
+    gl.store(at, gl.load(at) + step)
+
+
+def test_lengths_of_the_launch_before(device, rng):
+    """What is read ahead of `gdc_wait` says which cache lines are prefetched, and nothing else."""
+    cached = Cached(rng, (130, 7, 60, 200), 4, 2, capacity=LEAST_BLOCKS * SMALL.block_n)
+    given = [device.array(x) for x in (cached.q, cached.k, cached.v, cached.lengths - 5)]
+    grow[1](given[3], 5, num_warps=1)
+    out, lse = decode_attention(*given, return_lse=True, config=SMALL)
+    s = np.where(cached.seen(), scores(cached.q, cached.keys), -np.inf)
+    check(device.numpy(out), device.numpy(lse), s, np.where(cached.behind, 0, cached.values).astype(np.float16))
 
 
 @pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=MATRIX), pytest.param(4, marks=MATRIX)])

@@ -83,20 +83,23 @@ def test_all_reduce_by_pushes(ranks: int, dtype: Any, of: str):
 @pytest.mark.parametrize("ranks", [2, 3, pytest.param(8, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("dtype", [np.float16, pytest.param(np.float64, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("of", ["tile", "lowered"])
-def test_all_reduce_by_stores(ranks: int, dtype: Any, of: str, monkeypatch: pytest.MonkeyPatch):
-    """Sums of several sizes in turn, in one room, in one piece and in several, of one and of several steps of a program."""
+@pytest.mark.parametrize("step", [1, pytest.param(2, marks=pytest.mark.matrix)])
+def test_all_reduce_by_stores(ranks: int, dtype: Any, of: str, step: int, monkeypatch: pytest.MonkeyPatch):
+    """Sums of several sizes in turn, in rooms of several sizes, in one piece and in several, of one and of several steps of a
+    program."""
     monkeypatch.setattr(collectives, "STORED_PROGRAMS", 3)
     monkeypatch.setattr(collectives, "MOST_PROGRAMS", 3)
-    monkeypatch.setattr(collectives, "STORED_STEP", 1)
+    monkeypatch.setattr(collectives, "STORED_STEP", step)
     monkeypatch.setattr(collectives, "STORED", 1 << 15)
-    sizes = (1, 17_501, 2047 * ranks, 9000)
+    monkeypatch.setattr(collectives, "LEAST_ROOM", 1 << 12)
+    sizes = (1, 17_501, 2047 * ranks, 9001)
 
     def on(rank: int):
         results = []
         for turn, n in enumerate(sizes):
             x = weft.distributed.empty(n + 1, dtype)
             x[:] = numbers(rank, n + 1, dtype, turn)
-            # An address and a size that are no multiples of 4 bytes, which go by no words.
+            # Addresses and sizes that are no multiples of 4 bytes are not those of words.
             distributed.all_reduce(weft.Symmetric(x[1:] if n % 2 else x[:n]), method="pushed")
             results.append(x.copy())
         return results
@@ -508,3 +511,59 @@ def test_operands_of_different_groups(monkeypatch: pytest.MonkeyPatch, what: str
     with pytest.raises(LaunchError) as found:
         weft.distributed.simulate(on)
     assert found.value.code == "kernels-ranks-group"
+
+
+@pytest.mark.parametrize("method", ["one_shot", "two_shot", "pushed", None])
+def test_sums_on_older_gpus(method: Any):
+    """A100 has no programmatic launch."""
+
+    def on(rank: int):
+        x = weft.distributed.empty(5000, np.float32)
+        x[:] = rank + 1
+        return distributed.all_reduce(weft.Symmetric(x), method=method)[4999]
+
+    with weft.simulate(target="sm_80"):
+        assert weft.distributed.simulate(on) == [3, 3]
+
+
+def test_dispatch_on_older_gpus():
+    def on(rank: int):
+        rows = weft.distributed.empty((4, 8), np.float16)
+        counts = weft.distributed.empty((2, 2), np.int32)
+        x, ids = np.full((2, 8), rank + 1, np.float16), np.array([[0], [1]], np.int32)
+        distributed.dispatch(x, ids, 2, weft.Symmetric(rows), weft.Symmetric(counts), programs=2)
+        return rows[:2, 0].tolist()
+
+    with weft.simulate(target="sm_80"):
+        assert weft.distributed.simulate(on) == [[1, 2], [1, 2]]
+
+
+@pytest.mark.parametrize("method", ["two_shot", "two_shot_multicast"])
+def test_sums_in_pieces(method: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(collectives, "LOADED", 2048)
+
+    def on(rank: int):
+        x = weft.distributed.empty(5008, np.float32)
+        x[:] = numbers(rank, 5008, np.float32)
+        return distributed.all_reduce(weft.Symmetric(x), method=method).copy()
+
+    for found in weft.distributed.simulate(on, multicast=True):
+        np.testing.assert_array_equal(found, total(2, 5008, np.float32))
+
+
+def test_what_a_capture_chose_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+    """While a graph is captured there is no room for stores; afterwards it is made."""
+
+    def on(rank: int):
+        x = weft.distributed.empty(100_000, np.float32)
+        shared = weft.Symmetric(x)
+        x[:] = 1
+        monkeypatch.setattr(collectives, "capturing", lambda x: True)
+        distributed.all_reduce(shared)
+        assert not shared.calls
+        weft.distributed.barrier()
+        monkeypatch.setattr(collectives, "capturing", lambda x: False)
+        distributed.all_reduce(shared)
+        return x[99_999], len(shared.calls)
+
+    assert weft.distributed.simulate(on) == [(4, 1), (4, 1)]

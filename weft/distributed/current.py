@@ -53,6 +53,11 @@ class Member(Group, Generic[W]):
         """The number of ranks."""
         return self.world.size
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the ranks share a GPU."""
+        return False
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """The next symmetric array of this rank. Raises LaunchError (ranks-different)."""
         number = self._allocations

@@ -22,6 +22,11 @@ class Group(Protocol):
         """The number of ranks."""
         ...
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the ranks share a GPU, on which all their launches have to fit together: none may take places early."""
+        ...
+
     def peers(self, owner: Any, skip: int) -> Sequence[Any] | None:
         """The address `skip` bytes after the start of a symmetric tensor, on each rank; None if pointers do not reach all
         ranks, which is possible with NVSHMEM only."""

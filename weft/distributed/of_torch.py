@@ -53,6 +53,11 @@ class TorchGroup:
     parts: dict[Any, Any] = field(default_factory=dict[Any, Any])
     """Parts of other ranks' memory, as tensors."""
 
+    @property
+    def crowded(self) -> bool:
+        """Each rank has a GPU of its own."""
+        return False
+
     def peers(self, owner: Any, skip: int) -> Sequence[int] | None:
         """The address `skip` bytes after the start of a symmetric tensor, on each rank; None if memory is NVSHMEM's and not
         all of it has an address here. Raises ranks-no-peer-access."""

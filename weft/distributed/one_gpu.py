@@ -95,6 +95,11 @@ class OnOneGpu(Member[_World]):
 
     __slots__ = ()
 
+    @property
+    def crowded(self) -> bool:
+        """The ranks share a GPU."""
+        return True
+
     def peers(self, owner: Any, skip: int) -> Sequence[int]:
         """The address of the same place on each rank."""
         each = self.world.around(owner, self.rank)

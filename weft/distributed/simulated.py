@@ -53,7 +53,7 @@ class Simulated(Member["_World"]):
         ]  # fmt: skip
 
     def agree(self, what: str, value: str) -> None:
-        """Compare a value that is new on this rank with the other ranks' new one of the same number. Raises LaunchError
+        """Compare this rank's n-th distinct value with the n-th of every other rank that has one. Raises LaunchError
         (ranks-different): on GPUs the ranks would wait for one another."""
         own = self.world.agreed[self.rank]
         if (what, value) in own:
@@ -167,6 +167,13 @@ class _World:
     def __post_init__(self) -> None:
         self.agreed = [[] for _ in range(self.size)]
 
+    def check_ends(self) -> None:
+        """Raises LaunchError (ranks-different) for a rank that has compared more than another, which would wait for it."""
+        most, least = (how(range(self.size), key=lambda rank: len(self.agreed[rank])) for how in (max, min))
+        if len(self.agreed[most]) > len(self.agreed[least]):
+            what, value = self.agreed[most][len(self.agreed[least])]
+            raise fail(errors.DIFFERENT, what=what, one=f"rank {most} has {value}", other=f"rank {least} has none")
+
     def stand_in(self, array: Any) -> Any:
         """Memory at the multicast address of an array."""
         return self.stand_ins.setdefault(array.ctypes.data, _aligned(array.shape, array.dtype))
@@ -278,4 +285,5 @@ def simulate(
     if world.turns.failed is not None:
         raise world.turns.failed
     world.finish(pads)
+    group.check_ends()
     return results

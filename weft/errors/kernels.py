@@ -376,7 +376,7 @@ RANKS_FLAGS = row(
 RANKS_GROUP = row(
     "kernels-ranks-group",
     LaunchError,
-    "{what} got {name} of the group {got!r} and {other} of the group {known!r}, whose ranks are others",
+    "{what} got {name} of the group {got!r} and {other} of the group {known!r}, whose signals are others",
     "pass symmetric tensors of one group: weft.Symmetric(t, group)",
 )
 RANKS_CONFIG = row(
@@ -407,8 +407,7 @@ RANKS_METHOD = row(
     "kernels-ranks-method",
     LaunchError,
     "{what} got method={got} for {size}",
-    'use "two_shot", "one_shot"{limit}, None to choose by size, or for an all_reduce of numbers of 16 or 32 bits '
-    'that begin and end at multiples of 4 bytes, up to 256 KiB, "pushed"',
+    'use "two_shot", "one_shot"{limit}, None to choose by size, or for an all_reduce "pushed"',
 )
 RANKS_MULTICAST = row(
     "kernels-ranks-multicast",

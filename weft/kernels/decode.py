@@ -12,7 +12,16 @@ from weft.kernels.arrays import Described, Prepared, address, key_of
 from weft.kernels.attend import grouped, no_size
 from weft.kernels.attend_options import Options, check_options, check_vector, factors
 from weft.kernels.attend_plan import ROWS, SHARED_BYTES, AttentionConfig
-from weft.kernels.decode_plan import LATENT, LATENT_TILES, TILES, DecodePlan, LatentPlan, make_decode_plan
+from weft.kernels.decode_plan import (
+    LATENT,
+    LATENT_TILES,
+    TILES,
+    DecodePlan,
+    LatentPlan,
+    guesses,
+    heads_abreast,
+    make_decode_plan,
+)
 from weft.kernels.device.decode import decode
 from weft.kernels.device.decode_latent import decode_latent
 from weft.kernels.heads import (
@@ -42,7 +51,7 @@ class Decode:
     """A prepared decode attention: its plan, grid, descriptors and numbers. `spans` are the byte ranges of q, k, v and out."""
 
     plan: DecodePlan
-    programs: int
+    grid: tuple[int, int, int]
     units: int
     shape: tuple[int, int, int, int]
     dtype: str
@@ -63,7 +72,7 @@ class Decode:
         """The kernel's arguments."""
         cache_seqlens, block_table, sinks, k_scale, v_scale = given
         if isinstance(self.plan, LatentPlan):
-            _, scale, _, *numbers, _ = self.numbers
+            _, scale, _, *numbers, _, _ = self.numbers
             cached, step = (k, self.steps[0]) if self.plan.gathered else (self.k.of(k), None)
             return (
                 self.q.of(q), cached, self.out.of(out), lse, step, cache_seqlens, block_table, *work, scale, *numbers,
@@ -76,7 +85,7 @@ class Decode:
 
     def work(self, like: Any, stream: Any) -> tuple[Any, Any]:
         """Memory for partial results, and the counters of tiles."""
-        size = 2 * self.programs * self.plan.shares * self.plan.used * (self.plan.v_size + 1)
+        size = 2 * math.prod(self.grid) * self.plan.shares * self.plan.used * (self.plan.v_size + 1)
         return empty_like(like, (size,), "float32"), zeros_kept(like, self.units * self.plan.shares, stream)
 
 
@@ -114,7 +123,7 @@ def decode_attention(
     at most `left` before it. `scale`, `softcap`, `sinks`, `return_lse` and `config`, with one consumer, are those of
     `attention`. What the cache holds behind a sequence's end is of no account, even if it is NaN.
 
-    All multiprocessors load equal parts of all keys and values, in one launch; results of parts are combined in float32, in an
+    Multiprocessors load equal parts of all keys and values, in one launch; results of parts are combined in float32, in an
     order that depends on lengths and shapes only.
 
     Raises LaunchError: attention-array, attention-dtypes, attention-devices, attention-shapes, attention-heads,
@@ -127,10 +136,10 @@ def decode_attention(
     if out is None:
         out = empty_heads(q, ready.shape, ready.dtype, ready.by_length)
     lse = empty_like(q, ready.shape[:3], "float32") if return_lse else None
-    if ready.programs:
+    if all(ready.grid):
         work = ready.work(q, stream)
         given = cache_seqlens, block_table, sinks, k_scale, v_scale
-        ready.kernel[ready.programs](*ready.arguments(q, k, v, out, lse, work, given), **LAUNCH, stream=stream)
+        ready.kernel[ready.grid](*ready.arguments(q, k, v, out, lse, work, given), **LAUNCH, stream=stream)
         used_on(work[0], stream)
     else:
         fill(out, 0)
@@ -154,7 +163,7 @@ def compile_decode(
     given = _options(*(options.get(name) for name in ("scale", "window", "softcap", "sinks", "return_lse", "config")))
     scales = options.get("k_scale"), options.get("v_scale")
     ready = _ready(q, k, v, cache_seqlens, block_table, out, given, scales)
-    if not ready.programs:
+    if not all(ready.grid):
         raise fail(errors.EMPTY, shape=list(ready.shape))
     lse = empty_like(q, ready.shape[:3], "float32") if given.return_lse else None
     out = empty_heads(q, ready.shape, ready.dtype, ready.by_length) if out is None else out
@@ -239,17 +248,19 @@ def _prepare(
             raise fail(errors.TARGET, target=machine.name)
     tiles = -(-members // plan.tile_heads)
     units = batch * kv_heads * tiles
-    programs = 0
+    abreast, teams = 1, 0
     if not nothing:
         most = multiprocessors_of(query.device, machine_of(target_of(query.device)))
-        programs = tiles * max(1, min(most // tiles, batch * kv_heads * -(-keys // plan.block_n)))
+        blocks = batch * -(-keys // plan.block_n)
+        abreast = heads_abreast(kv_heads, blocks, tiles, most)
+        teams = max(1, min(most // (tiles * abreast), kv_heads // abreast * blocks))
     return Decode(
-        plan, programs, units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
+        plan, (tiles, abreast, teams), units, shape, query.dtype, by_length, tuple(x.span() for x in (*given, target)),
         grouped(query, kv_heads, plan.q_box, plan), _cached(key, plan), (key.strides[:3], value.strides[:3]),
         grouped(target, kv_heads, plan.o_box, plan),
         (
             v_scale, *_factors(options, size, k_scale), batch, kv_heads, members, queries, keys, width, extent,
-            left or 0,
+            kv_heads // abreast, int(guesses(batch, keys, plan)), left or 0,
         ),
     )  # fmt: skip
 

@@ -29,6 +29,13 @@ PIECE = 8
 """TMA fills pieces of a latent block that have a multiple of 8 rows, the rows that a swizzle spans."""
 PRODUCER_REGISTERS = 168
 """Registers of a thread of the producer."""
+SLACK = 1.04
+"""Teams that visit heads side by side may make the longest run longer by this factor: 128 of 132 multiprocessors, say, were
+faster with any cache (H200), since what bounds the rate is memory."""
+CHUNK = 128
+"""Lengths that a producer reads at a time."""
+LEAST_BLOCKS = 8
+"""Blocks of a sequence whose first one is brought to L2 ahead."""
 HELD = 96
 """Elements of partial results that a thread loads at a time."""
 
@@ -89,6 +96,11 @@ class DecodePlan(TilePlan):
         return 32 * self.warps[-1] if self.gathered else 1
 
     @property
+    @abstractmethod
+    def together(self) -> int:
+        """Blocks that are visited together."""
+
+    @property
     def many(self) -> int:
         """Partial results that are loaded at a time."""
         return max(1, min(16, HELD * 128 // (self.used * self.wide)))
@@ -131,6 +143,11 @@ class CachePlan(DecodePlan):
 
     @property
     def shares(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def together(self) -> int:
         """One."""
         return 1
 
@@ -207,6 +224,11 @@ class LatentPlan(DecodePlan):
         return self.consumers
 
     @property
+    def together(self) -> int:
+        """A pair, of which each consumer has the scores of one."""
+        return self.consumers
+
+    @property
     def piece(self) -> int:
         """Rows that a TMA load fills: a block, or of a smaller page all."""
         return min(self.page or self.block_n, self.block_n)
@@ -256,6 +278,23 @@ class LatentPlan(DecodePlan):
         """Shared memory of a program."""
         elements = ROWS * self.size + 2 * self.pairs * self.block_n * self.size
         return elements * self.dtype.itemsize + 2 * self.consumers * ROWS * 4 + BARRIER_BYTES
+
+
+def heads_abreast(kv_heads: int, blocks: int, tiles: int, programs: int) -> int:
+    """Heads of keys that a team visits side by side, where each has `blocks` blocks and its queries `tiles` tiles: as many as
+    possible, a divisor of all, as long as teams of that size do not make the longest run longer than SLACK times."""
+    shortest = -(-kv_heads * blocks // max(1, programs // tiles))
+    for count in range(kv_heads, 1, -1):
+        teams = programs // (tiles * count)
+        if kv_heads % count == 0 and teams and -(-(kv_heads // count) * blocks // teams) <= SLACK * shortest:
+            return count
+    return 1
+
+
+def guesses(batch: int, keys: int, plan: DecodePlan) -> bool:
+    """Whether programs bring blocks to L2 before the launch before is complete. That takes the consumer a microsecond, or more
+    where lengths are read in turns: too long if sequences are short."""
+    return batch <= CHUNK and keys >= LEAST_BLOCKS * plan.block_n
 
 
 @lru_cache(maxsize=1024)

@@ -35,13 +35,13 @@ from weft.kernels.device.decode import (
     copy_rows,
     finish_part,
     finish_parts,
-    follow,
     load_queries,
     pages_of,
     store_tile,
 )
-from weft.kernels.device.decode_schedule import LANES, Cache, share_of, team_of, walk_of
+from weft.kernels.device.decode_schedule import LANES, Cache, share_of, walk_of
 from weft.kernels.device.rings import barriers_of
+from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from weft.language.nvidia.hopper import (
     async_copy,
     fence_async_shared,
@@ -228,7 +228,7 @@ def block_of(tile, number):
 
 
 @jit
-def consume_latent(which: gl.constexpr, buffers, out, lse, partials, slots, counters, problem, scoring):
+def consume_latent(which: gl.constexpr, buffers, out, lse, partials, counters, problem, scoring):
     """A consumer's columns of all parts of the program."""
     plan: gl.constexpr = buffers.plan
     pair, index = 0, 0
@@ -255,7 +255,7 @@ def consume_latent(which: gl.constexpr, buffers, out, lse, partials, slots, coun
             mbarrier.arrive(buffers.q_free.index(index % plan.q_stages), count=1)
         else:
             finish_part(
-                which, buffers, out, lse, partials, slots, counters, problem, scoring, index, share, o, softmax.top, total,
+                which, buffers, out, lse, partials, counters, problem, scoring, index, share, o, softmax.top, total,
                 scoring.scale,
             )  # fmt: skip
         index += 1
@@ -377,7 +377,7 @@ def clear_latent(values, count, plan: gl.constexpr):
         fence_async_shared()
 
 
-UNKNOWN = [name for name in SIZES if name not in ("v_steps", "left", "v_scale", "inner")]
+UNKNOWN = [name for name in SIZES if name not in ("v_steps", "guessed", "left", "v_scale", "inner")]
 """Arguments that are not specialised on."""
 
 
@@ -385,16 +385,16 @@ UNKNOWN = [name for name in SIZES if name not in ("v_steps", "left", "v_scale", 
 def decode_latent(
     q: tma.tensor_descriptor, k: Source, out: tma.tensor_descriptor, lse: Pointer, k_steps: Steps, lengths: Pointer,
     table: Pointer, partials: gl.tensor, counters: gl.tensor, scale: float, batch: int, kv_heads: int, members: int,
-    queries: int, keys: int, width: int, pages: int, plan: gl.constexpr[LatentPlan],
+    queries: int, keys: int, width: int, pages: int, groups: int, plan: gl.constexpr[LatentPlan],
 ) -> None:  # fmt: skip
     """Decode attention with a latent cache; see the module, and `decode`."""
     buffers = LatentBuffers.make(plan)
-    follow()
+    gdc_launch_dependents()
+    gdc_wait()
     problem = Problem(batch, kv_heads, members, queries, keys, 0, 0, 0, 0, None, None, None, None, None, (), plan)
     scoring = Scoring(scale, 0.0, None, None, (), (), (), plan)
-    cache = Cache(lengths, table, width, pages, plan)
-    slots = 2 * (gl.num_programs(0) // team_of(problem, plan))
-    given = buffers, out, lse, partials, slots, counters, problem, scoring
+    cache = Cache(lengths, table, width, pages, groups, plan, False)
+    given = buffers, out, lse, partials, counters, problem, scoring
     roles = [(consume_latent, (which, *given)) for which in range(plan.consumers)]
     roles = [*roles, (produce_latent, (buffers, q, k, k_steps, cache, problem))]
     gl.warp_specialize(roles, plan.warps, plan.registers)

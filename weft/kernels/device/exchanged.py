@@ -23,7 +23,7 @@ def exchange_counts(
     CHUNK: gl.constexpr,
 ):  # fmt: skip
     """Store the rank's counts of tokens for all experts in its row of `counts`, on every rank, and wait for all other rows.
-    Of a single chunk of `ids` the sort has not stored the `own` counts yet.
+    Of a single chunk of `ids` the launch that stores the `own` counts may still run, so they are counted here.
 
     No rank reads the rows of an earlier launch any more: it did so before it met this rank's programs at that launch's end."""
     program, at = gl.program_id(0), gl.arange(0, BINS, BIN)
@@ -43,8 +43,9 @@ def exchange_counts(
 
 @jit
 def first_rows(
-    counts: gl.symmetric, own_offsets, offsets, experts, each, capacity, table, BINS: gl.constexpr, BIN: gl.constexpr
-):
+    counts: gl.symmetric, own_offsets, offsets, experts, each, capacity, table, BINS: gl.constexpr, BIN: gl.constexpr,
+    CHAINED: gl.constexpr,
+):  # fmt: skip
     """The table by expert of the first row there for tokens of this rank, less the place of the first of them in the order of
     this rank: a token's row is that plus its place. Program 0 stores the `offsets` of the own experts' rows."""
     at = gl.arange(0, BINS, BIN)
@@ -62,43 +63,46 @@ def first_rows(
         gl.store(offsets + (at - counts.rank * each), gl.minimum(start, capacity), inside)
         last = at == counts.rank * each + each - 1
         gl.store(offsets + each + gl.zeros_like(at), gl.minimum(start + total, capacity), last)
-    # From here on the sort has ended.
-    gdc_wait()
+    if CHAINED:
+        # From here on the sort has ended.
+        gdc_wait()
     table.store(start + before - gl.load(own_offsets + at, at < experts, 0))
 
 
 @jit
-def of_tokens(x, ids, token, tokens, at, width, K: gl.constexpr):
-    """The first columns of some tokens, and of each of their K slots the expert, -1 where there is no token."""
-    there, experts = token < tokens, ()
+def of_tokens(x, ids, token, tokens, at, width, experts, K: gl.constexpr):
+    """The first columns of some tokens, and of each of their K slots the expert, -1 where there is none."""
+    there, numbers_of_slots = token < tokens, ()
     for slot in gl.static_range(K):
-        experts += (gl.load(ids + (token * K + slot), there, -1).to(gl.int32),)
-    return gl.load(x + (token.to(gl.int64)[:, None] * width + at), there[:, None] & (at < width)), experts
+        number = gl.load(ids + (token * K + slot), there, -1)
+        numbers_of_slots += (gl.where((number >= 0) & (number < experts), number, -1).to(gl.int32),)
+    return gl.load(x + (token.to(gl.int64)[:, None] * width + at), there[:, None] & (at < width)), numbers_of_slots
 
 
 @jit
 def dispatch(
     x, ids, own, own_offsets, own_places, rows: gl.symmetric, counts: gl.symmetric, offsets, places, tokens, width, experts,
     each, capacity, K: gl.constexpr, PROGRAMS: gl.constexpr, TOKENS: gl.constexpr, COLUMNS: gl.constexpr,
-    TILE: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr, CHUNK: gl.constexpr,
+    TILE: gl.constexpr, BINS: gl.constexpr, BIN: gl.constexpr, CHUNK: gl.constexpr, CHAINED: gl.constexpr,
 ):  # fmt: skip
     """Store each token to the ranks of its K experts; `places`: its row there, or -1 where there is no expert or no room.
 
-    Ranks exchange counts while the last launch of the sort runs, which is the one before this: it computes `own_offsets` and
-    `own_places` alone. What is read of the next tokens is on its way while the tokens before are stored."""
+    Ranks exchange counts while the launch before this one runs, the last of the sort, which computes `own_offsets` and
+    `own_places`. It has begun behind everything before it, without programmatic launch, so all else may be read at once. The
+    next tokens are loaded while these are stored."""
     program = gl.program_id(0)
     column = gl.arange(0, COLUMNS, gl.SliceLayout(0, TILE))[None, :]
     token = program * TOKENS + gl.arange(0, TOKENS, gl.SliceLayout(1, TILE))
-    value, found = of_tokens(x, ids, token, tokens, column, width, K)
+    value, found = of_tokens(x, ids, token, tokens, column, width, experts, K)
     exchange_counts(counts, own, ids, tokens * K, experts, PROGRAMS, BINS, BIN, CHUNK)
     table = gl.allocate_shared_memory(gl.int32, [BINS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    first_rows(counts, own_offsets, offsets, experts, each, capacity, table, BINS, BIN)
+    first_rows(counts, own_offsets, offsets, experts, each, capacity, table, BINS, BIN, CHAINED)
     for _ in range(program * TOKENS, tokens, PROGRAMS * TOKENS):
         ranks, targets, goes, own_place = (), (), (), ()
         for slot in gl.static_range(K):
             own_place += (gl.load(own_places + (token * K + slot), token < tokens, 0),)
         for slot in gl.static_range(K):
-            known = (found[slot] >= 0) & (found[slot] < experts)
+            known = found[slot] >= 0
             expert = gl.where(known, found[slot], 0)
             target = table.gather(expert, 0) + own_place[slot]
             known = known & (target < capacity)
@@ -113,7 +117,7 @@ def dispatch(
             more = (token < tokens)[:, None] & (at < width)
             value = gl.load(x + (token.to(gl.int64)[:, None] * width + at), more)
         token += PROGRAMS * TOKENS
-        value, found = of_tokens(x, ids, token, tokens, column, width, K)
+        value, found = of_tokens(x, ids, token, tokens, column, width, experts, K)
     meet(rows, PROGRAMS + program)
 
 

@@ -67,12 +67,13 @@ def add_chunks(
 @jit(do_not_specialize=["count", "bound"])
 def place_chunks(
     ids: gl.tensor, before: gl.tensor | None, totals: gl.tensor, offsets: gl.tensor, order: gl.tensor, places: gl.tensor,
-    count: int, bound: int, CHUNK: gl.constexpr, BINS: gl.constexpr,
+    count: int, bound: int, CHUNK: gl.constexpr, BINS: gl.constexpr, CHAINED: gl.constexpr,
 ) -> None:  # fmt: skip
     """`order`: positions of elements in the sorted order; `places`: where each element has gone; `offsets` [bound + 1]. Without
     `before` there is one chunk, whose counts are stored to `totals`."""
-    # A launch behind this one that waits for it may begin meanwhile.
-    gdc_launch_dependents()
+    if CHAINED:
+        # A launch behind this one that waits for it may begin meanwhile.
+        gdc_launch_dependents()
     chunk = gl.program_id(0)
     start = chunk.to(gl.int64) * CHUNK
     number, inside = numbers(ids, start, count, bound, CHUNK)

@@ -65,10 +65,12 @@ def expect_chunks(words: gl.symmetric, chunks, ROOM: gl.constexpr):
 
 
 @jit
-def in_turn():
-    """With `launch_pdl=True` a launch begins while the one before it ends; nothing is read or written before that has ended."""
-    gdc_wait()
-    gdc_launch_dependents()
+def in_turn(CHAINED: gl.constexpr):
+    """A launch that is `CHAINED`, with `launch_pdl=True`, begins while the one before it ends, and reads and writes nothing
+    before that has ended."""
+    if CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
 
 
 @jit
@@ -87,9 +89,9 @@ def sum_of_ranks(x: gl.symmetric, at, inside, SUM: gl.constexpr):
 
 
 @jit
-def one_shot(x: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr):
+def one_shot(x: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr, CHAINED: gl.constexpr):
     """x = the sum over all ranks, in place. A program reads its block of every rank, so all bytes travel to all ranks."""
-    in_turn()
+    in_turn(CHAINED)
     flag = gl.program_id(0)
     at = flag * BLOCK + gl.arange(0, BLOCK, LINE)
     meet(x, flag)
@@ -110,7 +112,7 @@ def numbers_of(bits, like: gl.constexpr, SUM: gl.constexpr):
 @jit
 def pushed(
     x: gl.symmetric, inbox: gl.symmetric, turns: gl.symmetric, n, ROOM: gl.constexpr, LINE: gl.constexpr,
-    BLOCK: gl.constexpr, SUM: gl.constexpr,
+    BLOCK: gl.constexpr, SUM: gl.constexpr, CHAINED: gl.constexpr,
 ):  # fmt: skip
     """x = the sum over all ranks, in place, with one way between ranks instead of two there and back: each rank stores its
     numbers in the inboxes of all ranks, 32 bits of them beside the number of the turn in one access of 64 bits, so that who
@@ -119,7 +121,7 @@ def pushed(
     An inbox [2, world_size, ROOM] has room for two turns: no rank begins its turn t + 2 before it has the numbers of all
     others' turn t + 1, and these have ended turn t by then. `turns` counts those of each program, which has the same words in
     all turns: otherwise a word might be from another program's turn of the same number. `n` and ROOM count words of 32 bits."""
-    in_turn()
+    in_turn(CHAINED)
     program, at = gl.program_id(0), gl.arange(0, BLOCK, LINE)
     turn = gl.load(turns.local + program) + 1
     place = program * BLOCK + at
@@ -155,10 +157,12 @@ def pushed(
 
 
 @jit
-def two_shot(x: gl.symmetric, first, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr):
+def two_shot(
+    x: gl.symmetric, first, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr, CHAINED: gl.constexpr
+):
     """n elements of x, from `first` on, = the sum over all ranks, in place. Each rank adds up its share of them, and stores it
     on every rank."""
-    in_turn()
+    in_turn(CHAINED)
     flag = gl.program_id(0)
     meet(x, flag)
     for block in range(flag, gl.cdiv(share, BLOCK), gl.num_programs(0)):
@@ -174,15 +178,15 @@ def two_shot(x: gl.symmetric, first, n, share, LINE: gl.constexpr, BLOCK: gl.con
 @jit
 def pushed_shares(
     x: gl.symmetric, room: gl.symmetric, first, n, share, LINE: gl.constexpr, BLOCK: gl.constexpr, STEP: gl.constexpr,
-    SUM: gl.constexpr,
+    SUM: gl.constexpr, CHAINED: gl.constexpr,
 ):  # fmt: skip
     """n elements of x, from `first` on, = the sum over all ranks, in place, as by `two_shot`, with stores alone, which links
     carry faster than loads: each rank stores the others' shares in their rooms, [world_size - 1, share] elements, adds up its
     own, and stores the sums on every rank.
 
-    A program stores STEP blocks, and adds up those before them, of which the signals are on their way meanwhile. Its last
+    A program stores STEP blocks, and adds up the STEP blocks before them, whose signals are in flight meanwhile. Its last
     `meet` ends the use of the rooms, too: the next launch stores in them at once."""
-    in_turn()
+    in_turn(CHAINED)
     flag = gl.program_id(0)
     each = gl.num_programs(0) * STEP * BLOCK
     steps = gl.cdiv(share, each)

@@ -15,6 +15,7 @@ from weft.kernels.distributed.operands import (
     WARPS,
     Flat,
     Launch,
+    chained,
     check_shape,
     flat,
     refuse_shape,
@@ -40,8 +41,7 @@ PUSHED = ("float16", "bfloat16", "float32", "int32")
 ONE_SHOT_BYTES = 1 << 18
 """Tensors of at most this many bytes are reduced in one shot: PyTorch's operators change over at this size, too."""
 STORED = 1 << 26
-"""Bytes of a tensor that one launch pushes by stores: a launch costs little beside so many, and the rooms of the ranks have no
-more."""
+"""One launch pushes at most so many bytes of a tensor by stores, which bounds the rooms."""
 LEAST_ROOM = 1 << 20
 """Bytes of the smallest room for shares."""
 STORED_STEP = 8
@@ -55,8 +55,6 @@ SHARES = 16
 """The share of each rank in a two-shot sum is a multiple of this many elements, so that kernels know all shares to be aligned.
 So is the length of a tensor that is reduced by multicast."""
 METHODS = get_args(ReduceMethod)
-CHAINED = {"launch_pdl": True}
-"""Sums begin while the launch before them ends: 8 KiB take 2.6 us of a replayed graph between two H200, and 2.9 otherwise."""
 REGISTERS = 128
 """Most registers of a thread of the sums. By itself ptxas takes 32, and waits for the elements of one rank before it
 loads those of the next (seen with CUDA 13.0 for sm_90a)."""
@@ -66,19 +64,19 @@ def all_reduce(x: Symmetric, *, method: ReduceMethod | None = None, stream: Any 
     """Add up `x` over all ranks, in place; returns its tensor.
 
     `method`: "one_shot" reads the whole tensor of every rank; in "two_shot" each rank reads one share of all ranks, adds it up
-    and stores it on all. "pushed" only stores, which takes fewer ways between ranks and which links carry faster: up to
-    256 KiB of elements of 16 or 32 bits, whose bytes and address are multiples of 4, in one shot, anything else in two. It
-    has symmetric memory of its own, 1 MiB a rank and for two shots up to twice the tensor's bytes, at most 64 MiB, which the
-    first call of a size on a group makes, so that one is not captured in a graph. None chooses by size, and where a graph is
-    captured by what memory there is. Elements are float16, bfloat16 (added in float32), float32, float64, int32 or int64,
-    added in the order of the ranks, so that every rank gets the same bits.
+    and stores it on all. "pushed" only stores, which saves latencies and which links carry faster: up to 256 KiB of elements
+    of 16 or 32 bits, whose bytes and address are multiples of 4, in one shot, anything else in two. It has symmetric memory
+    of its own on every rank: world_size MiB for one shot, and for two the tensor's bytes as a power of two from 1 to 64 MiB,
+    unless a larger sum has made more. The first call on a group that needs it makes it, and is not captured in a graph. None
+    chooses by size, and where a graph is captured by what memory there is. Elements are float16, bfloat16 (added in
+    float32), float32, float64, int32 or int64, added in the order of the ranks, so that every rank gets the same bits.
 
     "one_shot_multicast" and "two_shot_multicast" let the switch add up (NVLink multicast), where the group has multicast
     addresses and the number of elements is a multiple of 16. The order of the sums is the hardware's; in two shots all ranks
     get the same bits, in one shot that is not promised. Compiled and simulated, not run on GPUs.
 
     Raises LaunchError: kernels-ranks-symmetric, kernels-ranks-array, kernels-ranks-dtype, kernels-ranks-method,
-    kernels-ranks-multicast.
+    kernels-ranks-multicast, kernels-ranks-capture.
     """
     key = "all_reduce", repr(method)
     found: list[Launch] | None = remembered(x, key)
@@ -114,8 +112,9 @@ def _sums(x: Symmetric, method: ReduceMethod | None) -> list[Launch]:
         method = "pushed" if pushes else "one_shot" if small else "two_shot"
     if method == "pushed":
         return [_by_words(x, line)] if words else _by_stores(x, line)
-    options: dict[str, Any] = {"num_warps": WARPS} | ({} if multicast else {"maxnreg": REGISTERS} | CHAINED)
-    added = () if multicast else (SUMS[line.dtype],)
+    chains = chained(x) and not multicast
+    options: dict[str, Any] = {"num_warps": WARPS, "launch_pdl": chains} | ({} if multicast else {"maxnreg": REGISTERS})
+    added = () if multicast else (SUMS[line.dtype], chains)
     if in_one or method == "one_shot":
         kernel = cast("Any", ranks.one_shot_multicast if multicast else ranks.one_shot)
         return [Launch(kernel, -(-line.size // line.block), (x, line.size, line.line, line.block, *added), **options)]
@@ -129,7 +128,7 @@ def _sums(x: Symmetric, method: ReduceMethod | None) -> list[Launch]:
 
 
 def _pieces(x: Symmetric, line: Flat, most: int) -> list[tuple[int, int, int]]:
-    """The first element of each launch of at most so many, their number, and the share of a rank."""
+    """The first element, the number of elements and the share of a rank, for each launch of at most `most` elements."""
     starts = range(0, line.size, most)
     sizes = [min(most, line.size - first) for first in starts]
     return [
@@ -155,8 +154,9 @@ def _by_words(x: Symmetric, line: Flat) -> Launch:
     words = line.size * ITEMSIZE[line.dtype] // 4
     inbox, turns = (room_of(x, *each, zeroed=True) for each in _word_rooms(x))
     layout = gl.BlockedLayout([PUSHED_BLOCK // (32 * WARPS)], [32], [WARPS], [0])
-    arguments = x, inbox, turns, words, PUSHED_WORDS, layout, PUSHED_BLOCK, SUMS[line.dtype]
-    return Launch(ranks.pushed, -(-words // PUSHED_BLOCK), arguments, num_warps=WARPS, **CHAINED)
+    chains = chained(x)
+    arguments = x, inbox, turns, words, PUSHED_WORDS, layout, PUSHED_BLOCK, SUMS[line.dtype], chains
+    return Launch(ranks.pushed, -(-words // PUSHED_BLOCK), arguments, num_warps=WARPS, launch_pdl=chains)
 
 
 def _stored_pieces(x: Symmetric, line: Flat) -> tuple[list[tuple[int, int, int]], int]:
@@ -184,13 +184,14 @@ def _room_of_bytes(size: int) -> tuple[str, tuple[int, ...], str]:
 def _by_stores(x: Symmetric, line: Flat) -> list[Launch]:
     pieces, size = _stored_pieces(x, line)
     room = room_of(x, *(_shares_room(x, line) or _room_of_bytes(size)))
-    launches: list[Launch] = []
+    launches, chains = list[Launch](), chained(x)
     for first, count, share in pieces:
         block = line.wide(share, 1)
         grid = min(-(-share // block), STORED_PROGRAMS if share > 4 * MOST_PROGRAMS * block else MOST_PROGRAMS)
         step = min(-(-share // (grid * block)), STORED_STEP)
-        arguments = x, room, first, count, share, line.line, block, step, SUMS[line.dtype]
-        launches.append(Launch(ranks.pushed_shares, grid, arguments, num_warps=WARPS, maxnreg=REGISTERS, **CHAINED))
+        arguments = x, room, first, count, share, line.line, block, step, SUMS[line.dtype], chains
+        options: dict[str, Any] = {"num_warps": WARPS, "maxnreg": REGISTERS, "launch_pdl": chains}
+        launches.append(Launch(ranks.pushed_shares, grid, arguments, **options))
     return launches
 
 

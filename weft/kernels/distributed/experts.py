@@ -14,6 +14,7 @@ from weft.kernels.distributed.operands import (
     SUMS,
     WARPS,
     Flat,
+    chained,
     check_dtype,
     check_flags,
     check_group,
@@ -56,7 +57,8 @@ def dispatch(
     of `topk_gating`. Of `experts` experts, a multiple of the number of ranks, rank r has those from r * experts / world_size
     on. T may differ between ranks; width and k may not. `rows` `[capacity, width]`, symmetric, receives the tokens of the own
     experts, one expert after the other and within an expert by rank and position there; rows beyond the last one keep what they
-    held. `counts` `[world_size, experts]`, symmetric int32, receives how many tokens each rank has for each expert.
+    held. `counts` `[world_size, experts]`, symmetric int32, is room for how many tokens each rank has for each expert:
+    another rank's next dispatch writes to it at any time.
     With `offsets` of the result, `rows` are the rows of a grouped product.
 
     Rows beyond `capacity` go nowhere, and their `places` are -1; so do numbers that are none of an expert, which the simulator
@@ -74,17 +76,18 @@ def dispatch(
         refuse_shape(what, "rows", room, given.dtype, ("capacity", given.shape[1]))
     check_shape(what, "counts", table, "int32", (rows.world_size, experts))
     check_flags(what, programs, 2 * programs)
-    ordered = sorted_by(ids, experts, stream)
-    each = experts // rows.world_size
+    each, chains = experts // rows.world_size, chained(rows)
+    # Before the sort: `offsets` are written while its last launch runs, and may not lie where a temporary of it has been.
     found = Dispatched(empty_like(ids, (each + 1,), "int32"), empty_like(ids, numbers.shape, "int32"))
+    ordered = sorted_by(ids, experts, stream)
     lines, columns, tile = _tile(given, ACCESSES)
     bins = max(1 << (experts - 1).bit_length(), WARPS * 32)
     line = gl.BlockedLayout([max(bins // (WARPS * 32), 1)], [32], [WARPS], [0])
     arguments = (
         x, ids, ordered.counts, ordered.offsets, ordered.places, rows, counts, found.offsets, found.places, given.shape[0],
-        given.shape[1], experts, each, room.shape[0], slots, programs, lines, columns, tile, bins, line, CHUNK,
+        given.shape[1], experts, each, room.shape[0], slots, programs, lines, columns, tile, bins, line, CHUNK, chains,
     )  # fmt: skip
-    launched(exchanged.dispatch, programs, arguments, {"num_warps": WARPS, "launch_pdl": True}, stream)
+    launched(exchanged.dispatch, programs, arguments, {"num_warps": WARPS, "launch_pdl": chains}, stream)
     for temporary in ordered:
         used_on(temporary, stream)
     return found

@@ -245,6 +245,7 @@ def matmul_all_reduce(
         found is not None
         and isinstance(cast("object", out), Symmetric)
         and out.tensor.shape == (a.shape[0], b.shape[1])
+        and out.tensor.dtype == work.tensor.dtype
         and group_name(out) == group_name(work)
     ):
         return found.reduce(a, b, out, stream)

@@ -153,7 +153,8 @@ def _form(value: Any) -> Any:
             raise TypeError
         return value
     device = value.get_device()
-    if device < 0:
+    if device < 0 or value.is_neg():
+        # A repeated launch would read what a lazily negated tensor holds, which has the other sign.
         raise TypeError
     return value.dtype, value.shape, value.stride(), value.data_ptr() & ALIGNMENT, device
 

@@ -9,6 +9,7 @@ from weft import language as gl
 from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.experts import LANES, add_chunks, count_chunks, place_chunks
+from weft.kernels.machines import target_of
 from weft.kernels.memory import fill_zero, used_on
 from weft.kernels.rows.calls import empty_like, launched, prepared
 from weft.kernels.rows.operands import INTEGERS, Lines, parameter, vector_of
@@ -79,7 +80,8 @@ def sorted_by(ids: Any, experts: int, stream: Any) -> Sorted:
         partial, before = _counted(ids, source, experts, stream), empty_like(ids, (chunks, experts), "int32")
         _added(partial, before, counts, source, experts, stream)
         temporaries = [partial, before]
-    arguments = ids, before, counts, offsets, order, places, source.cols, experts, CHUNK, _bins(experts)
+    chained = target_of(source.device).has_programmatic_launch
+    arguments = ids, before, counts, offsets, order, places, source.cols, experts, CHUNK, _bins(experts), chained
     launched(place_chunks, chunks, arguments, {"num_warps": WARPS}, stream)
     for temporary in temporaries:
         used_on(temporary, stream)
