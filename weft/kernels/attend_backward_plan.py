@@ -53,6 +53,16 @@ class BackwardPlan:
         return self.width > 128
 
     @property
+    def block_by_block(self) -> bool:
+        """All query heads of a group have their turn at a block of queries before the next block. In order, programs whose keys
+        few queries see are then through early; head after head, each would begin a head behind the program with the keys before
+        its own, and take as long as that one.
+
+        Not above head size 128: with one query head for each of keys, for which both orders are one, the kernel took 1.05
+        times as long on an H200 (16 heads, 8,192 positions, causal)."""
+        return self.ordered and not self.wide
+
+    @property
     def block_m(self) -> int:
         """Queries of a block."""
         return BLOCK_M[self.width]

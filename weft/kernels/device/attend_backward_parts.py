@@ -134,17 +134,14 @@ class Share:
 
     @jit
     def following(self, member, query):
-        """Query head within the group, and first query, of the block behind this one.
-
-        In order, all heads of the group have their turn at a block before the next one. Programs whose keys fewer queries see
-        are then through earlier; with head after head each would begin a head behind the program with the keys before its own,
-        and take as long as that."""
+        """Query head within the group, and first query, of the block behind this one."""
         plan: gl.constexpr = self.extents.plan
-        if plan.ordered:
+        if plan.block_by_block:
             last = member + 1 == self.extents.members
             return gl.where(last, 0, member + 1), query - gl.where(last, plan.block_m, 0)
-        query += plan.block_m
-        last = query == (self.first + self.blocks) * plan.block_m
+        step: gl.constexpr = -plan.block_m if plan.ordered else plan.block_m
+        query += step
+        last = query == (self.first - 1 if plan.ordered else self.first + self.blocks) * plan.block_m
         return member + last.to(gl.int32), gl.where(last, self.start(), query)
 
     @jit
