@@ -130,6 +130,14 @@ def test_a_cluster_reads_b_once():
     assert "fence_cluster" not in compiled.asm["cuda"]
 
 
+@pytest.mark.parametrize("config", [WIDE, replace(WIDE, variant="pipelined")], ids=lambda config: config.variant)
+def test_descriptors_are_fetched_while_the_launch_before_ends(config):
+    text = compile_matmul(*operands(np.float16), config=config).asm["sass"]
+    found = re.findall(r"UTMACCTL\.PF|ACQBULK|UTMALDG", text)
+    assert found[:4] == [*["UTMACCTL.PF"] * 3, "ACQBULK"]
+    assert found.count("UTMACCTL.PF") == 3
+
+
 def test_nothing_stands_between_the_products_of_a_block():
     """Of the four products of a block of K no one waits for the one before, and loads and stores are TMA's."""
     text = compile_matmul(*operands(np.float16), config=WIDE).asm["sass"]

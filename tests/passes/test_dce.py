@@ -3,9 +3,10 @@ from __future__ import annotations
 from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value, walk
 from weft.ir.text import format_func
-from weft.ir.types import Pointer, ScalarType, float32, int1, int32
+from weft.ir.types import DescriptorType, Pointer, ScalarType, float32, int1, int32
 from weft.ir.verify import verify
-from weft.ops import arith, control, debug, hints, memory, sync
+from weft.layout import NVMMASharedLayout
+from weft.ops import arith, control, debug, hints, memory, sync, tma
 from weft.passes.dce import dce
 
 I32 = ScalarType(int32)
@@ -86,6 +87,14 @@ def test_reads_go_and_effects_stay():
     assert kinds == [
         memory.load, memory.load, memory.store, memory.atomic, sync.barrier, hints.assume, control.return_,
     ]  # fmt: skip
+
+
+def test_prefetches_stay():
+    k, desc = Kernel(), Value(DescriptorType(float32, (64,), NVMMASharedLayout(0, 32, 1)), "desc")
+    k(tma.prefetch, desc)
+    k(control.return_)
+    func = dce(k.build.func("k", (desc,), FuncAttrs(num_warps=4, stage="lowered", params=(ParamFacts(),))))
+    assert [op.kind for op in walk(func.body)] == [tma.prefetch, control.return_]
 
 
 def test_dead_control_flow_goes():

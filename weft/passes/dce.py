@@ -3,8 +3,8 @@
     %1 = arith.add %0, %0                            -->  (nothing, where %1 has no use)
     control.for carrying %a, used only for itself    -->  control.for without it
 
-Liveness starts from operations whose declared effects do more than read. Unchanged operations are shared with the old function,
-not copied.
+Liveness starts from operations whose declared effects do more than read, and from prefetches. Unchanged operations are shared
+with the old function, not copied.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class _Needs:
 
 
 def _has_effect(op: Op) -> bool:
-    """Whether an operation is live in any case: it does more than read. A `while` may not terminate, and a load with a memory
-    order synchronises, so both stay."""
+    """Whether an operation is live in any case: it does more than read. A `while` may not terminate, a load with a memory order
+    synchronises, and what reads without a result is a prefetch, so all of these stay."""
     if op.kind is control.while_:
         return True
-    return any(effect.kind != "read" or effect.space == "io" or effect.order for effect in op.effects)
+    return any(effect.kind != "read" or effect.space == "io" or effect.order or not op.results for effect in op.effects)
