@@ -236,7 +236,8 @@ def test_what_blackwell_cannot_describe():
     ("field", "value", "words"),
     [
         ("block_m", 256, "must be 128"), ("block_n", 8, "from 16 to 256"), ("cluster", 4, "1, or 2"),
-        ("consumers", 4, "1 or 2"), ("stages", 5, "shared memory"), ("block_n", 16, "at least 16 for each CTA of a cluster"),
+        ("consumers", 4, "1 or 2"), ("stages", 5, "shared memory"),
+        ("block_n", 16, "a multiple of 16 for each CTA of a cluster"),
     ],
 )  # fmt: skip
 def test_a_configuration_of_blackwell_that_does_not_work(field, value, words):

@@ -117,6 +117,13 @@ def test_halves_that_blocks_send(device, rng, order, block_n, block_k):
     check(device.numpy(matmul(a.array, b.array, config=config)), a.values, b.values, config=config)
 
 
+@pytest.mark.parametrize(("block_n", "cluster"), [(48, 2), (32, 4), (96, 4)])
+def test_narrow_parts_that_blocks_send(device, rng, block_n, cluster):
+    """Along K the parts of a block of b are any multiple of 8 columns."""
+    config = MatmulConfig(consumers=1, block_m=64, block_n=block_n, block_k=32, stages=3, programs=1, cluster=cluster)
+    multiplied(device, rng, config)
+
+
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("rows", [1, 5, 16, 64])
 def test_the_transpose_is_computed(device, rng, rows, splits):

@@ -66,8 +66,14 @@ def test_outputs_by_column_and_in_splits(device, rng, width):
         kept_poison(device, flat, (m, n), Lies("F", 16))
 
 
-@pytest.mark.parametrize(("width", "options"), [(72, {}), (304, {}), (96, {"cluster": 4})])
-def test_widths_that_are_refused(device, rng, width, options):
-    a, b = operand(device, rng, "float16", (64, 64), Lies()), operand(device, rng, "float16", (64, 64), Lies("F"))
-    with pytest.raises(LaunchError, match="multiple of 16"):
-        matmul(a.array, b.array, config=MatmulConfig(block_n=width, **options))
+@pytest.mark.parametrize(
+    ("width", "cluster", "order", "words"),
+    [
+        (72, 1, "F", "multiple of 16 up to"), (304, 1, "F", "multiple of 16 up to"), (80, 4, "F", "multiple of 8 for each"),
+        (96, 4, "C", "multiple of 16 for each"),
+    ],
+)  # fmt: skip
+def test_widths_that_are_refused(device, rng, width, cluster, order, words):
+    a, b = operand(device, rng, "float16", (64, 64), Lies()), operand(device, rng, "float16", (64, 64), Lies(order))
+    with pytest.raises(LaunchError, match=words):
+        matmul(a.array, b.array, config=MatmulConfig(block_n=width, cluster=cluster))

@@ -34,7 +34,9 @@ WIDTH_STEP = 16
 MOST_WIDTH = 288
 """Maximum tile width on Hopper: 144 accumulators for each thread of two consumers, and shared memory for three stages."""
 LEAST_SHARED = 32
-"""Minimum tile width in a cluster, where each of two CTAs multicasts half of the columns."""
+"""Minimum tile width in a pair of CTAs on Blackwell, each of which loads half of the columns."""
+LEAST_SENT = 8
+"""Columns of b that a CTA of a cluster multicasts are a multiple of these: the rows of a swizzle's pattern."""
 TENSOR_ROWS = 128
 """Rows (lanes) of tensor memory, and so a CTA's rows of a tile."""
 LEAST_WIDTH = 16
@@ -244,7 +246,7 @@ class MatmulConfig:
         return self.variant == "cooperative" and self.splits == self.cluster == 1
 
     def _width_fits(self, least: int) -> bool:
-        other = self.block_n % (WIDTH_STEP * self.cluster) == 0 and not self.in_tensor_memory
+        other = self.block_n % WIDTH_STEP == 0 and not self.in_tensor_memory
         return self.block_n >= least and (self.block_n in WIDTHS or (other and self.block_n <= MOST_WIDTH))
 
     def _rules(self, itemsize: int, out_itemsize: int, most: int, b_rows: bool) -> list[tuple[str, bool, str]]:
@@ -256,6 +258,7 @@ class MatmulConfig:
         if self.in_tensor_memory:
             heights, least, pairs = (TENSOR_ROWS,), LEAST_WIDTH, True
         span, step = PIECE_BYTES // itemsize, 32 // itemsize
+        sent = LEAST_SHARED // 2 if b_rows or self.in_tensor_memory else LEAST_SENT
         used, held = self.shared_bytes(itemsize, out_itemsize, b_rows), self.accumulators_per_thread
         return [
             ("order", self.order in ORDERS, f"one of {', '.join(ORDERS)}"),
@@ -272,10 +275,10 @@ class MatmulConfig:
              f"at least 2, and so few that a program's {used} bytes of shared memory fit in {SHARED_BYTES}"),
             ("group", self.group >= 0, "at least 0"),
             ("splits", self.splits >= 1, "at least 1"),
-            ("block_n", self.cluster == 1 or self.block_n >= LEAST_SHARED // 2 * self.cluster,
-             f"at least {LEAST_SHARED // 2} for each CTA of a cluster"),
             ("cluster", self.cluster == 1 or (self.cluster in ((2,) if self.in_tensor_memory else CLUSTERS) and pairs),
              f"1, or 2 or 4 in the variant cooperative with tiles of {rows} rows, and 2 on Blackwell"),
+            ("block_n", self.cluster == 1 or self.block_n % (sent * self.cluster) == 0,
+             f"a multiple of {sent} for each CTA of a cluster"),
             ("shares", self.shares in SHARES and (self.shares == 1 or self._alone),
              f"1, or one of {SHARES[1:]} in the variant cooperative with splits=1 and cluster=1"),
             ("programs", self.programs >= 0, "at least 0"),

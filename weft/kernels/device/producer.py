@@ -20,7 +20,6 @@ from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier
 def produce(
     ring,
     free,
-    both_free,
     a,
     b,
     a_row,
@@ -35,9 +34,7 @@ def produce(
     across: gl.constexpr,
     plan: gl.constexpr,
 ):
-    """Load the blocks of all tiles of the program, each as soon as its slot is free, and gathered rows are there.
-
-    In a cluster, the barriers `both_free` complete when a slot is free in both CTAs."""
+    """Load the blocks of all tiles of the program, each as soon as its slot is free, and gathered rows are there."""
     chain.join(plan)
     schedule = Schedule.make(M, N, batch, plan, gathered, across)
     at, arrived = ring.start(), 0
@@ -54,7 +51,7 @@ def produce(
             k = block * plan.block_k
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
             if plan.cluster > 1:
-                load_for_cluster(ring, both_free, at, left, right, row * plan.rows, column * plan.columns, k)
+                load_for_cluster(ring, at, left, right, row * plan.rows, column * plan.columns, k)
             elif plan.described:
                 load_both(ring, at, left, right, row * plan.rows, column * plan.columns, k)
             else:

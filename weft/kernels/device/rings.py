@@ -164,11 +164,24 @@ def first_of(part: gl.constexpr, plan: gl.constexpr):
 
 
 @jit
-def load_for_cluster(ring, both_free, at, a, b, row, column, k):
+def free_of(plan: gl.constexpr):
+    """The barriers that complete when a slot is free: in a cluster in all of its CTAs, as a multicast writes to all of them."""
+    return barriers_of(plan.stages, plan.consumers * plan.cluster)
+
+
+@jit
+def release(free, at, plan: gl.constexpr):
+    """A consumer has read a slot. In a cluster it tells the producers of all CTAs: one that had to ask the others would wait
+    for an answer in every iteration, which takes longer than the MMAs of a small tile."""
+    mbarrier.arrive(free.index(at.slot), count=1, everywhere=plan.cluster > 1)
+
+
+@jit
+def load_for_cluster(ring, at, a, b, row, column, k):
     """Issue the TMA loads of a cluster: each CTA loads its own rows of a, and multicasts its part of the block of b to all.
 
-    The slot must be free in the issuing CTA. Before it multicasts, a CTA waits until the slot is free in all others and their
-    `ready` barriers expect the bytes: a multicast writes their shared memory and completes on their barriers.
+    The slot must be free in all CTAs. Their `ready` barriers may get bytes before they expect them, but not in the phase before
+    the one in which they will: that is complete where a slot has been read.
     """
     plan: gl.constexpr = ring.plan
     bar = ring.ready.index(at.slot)
@@ -176,8 +189,6 @@ def load_for_cluster(ring, both_free, at, a, b, row, column, k):
     for part in gl.static_range(plan.parts):
         memory = ring.a.index(at.slot * plan.parts + part)
         load_tile(a, row + part * (plan.block_m // plan.parts), k, bar, memory, plan.a)
-    mbarrier.arrive(both_free.index(at.slot), count=1, everywhere=True)
-    mbarrier.wait(both_free.index(at.slot), at.phase)
     for part in gl.static_range(plan.sent):
         sender: gl.constexpr = part % plan.cluster
         memory, source = ring.b.index(at.slot * plan.sent + part), half_of(b, part // plan.cluster, plan.across[1])

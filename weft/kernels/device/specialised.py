@@ -13,7 +13,7 @@ from weft.kernels.device import chain
 from weft.kernels.device.arrivals import Gathered
 from weft.kernels.device.epilogue import Sums, Target
 from weft.kernels.device.producer import produce
-from weft.kernels.device.rings import Batch, Given, Operands, Ring, barriers_of, blocks_of, issue_mma
+from weft.kernels.device.rings import Batch, Given, Operands, Ring, barriers_of, blocks_of, free_of, issue_mma, release
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.device.shares import Shares
 from weft.kernels.plan import Plan
@@ -54,16 +54,16 @@ def accumulate(ring, free, at, acc, blocks, first_row: gl.constexpr, target, row
     for _ in range(1, blocks):
         acc = multiply(ring, at, acc, first_row, True)
         acc = warpgroup_mma_wait(1, acc)
-        mbarrier.arrive(free.index(last.slot), count=1)
+        release(free, last, ring.plan)
         last, at = at, at.next()
     return acc, last, at
 
 
 @jit
-def finish(free, last, acc):
+def finish(free, last, acc, plan: gl.constexpr):
     """Wait for the last MMA and release its slot."""
     acc = warpgroup_mma_wait(0, acc)
-    mbarrier.arrive(free.index(last.slot), count=1)
+    release(free, last, plan)
     return acc
 
 
@@ -88,7 +88,7 @@ def consume_cooperatively(number: gl.constexpr, ring, free, target, shares, K, g
         first, end = blocks_of(K, part, plan)
         row = row * plan.rows + number * (plan.rows // plan.consumers)
         acc, last, at = accumulate(ring, free, at, acc, end - first, number * rows, target, row, column)
-        acc = finish(free, last, acc)
+        acc = finish(free, last, acc, plan)
         shares.store(target, acc, row, column, part, index)
     target.wait()
 
@@ -119,7 +119,7 @@ def consume_ping_pong(number: gl.constexpr, ring, free, turn, target, K, gathere
         mbarrier.wait(turn.index(number), parity)
         acc, last, at = accumulate(ring, free, at, acc, end - first, 0, target, row * plan.rows, column)
         mbarrier.arrive(turn.index(1 - number), count=1)
-        acc = finish(free, last, acc)
+        acc = finish(free, last, acc, plan)
         target.store(Sums(acc), plan.rows, row * plan.rows, column, part, index // 2)
         parity = parity ^ 1
         _, _, following = schedule.tile(index + 1)
@@ -140,10 +140,9 @@ def matmul_cooperative(
 ) -> None:  # fmt: skip
     """The cooperative matmul with `plan.consumers` consumers; see the module."""
     ring = Ring.make(plan)
-    free = barriers_of(plan.stages, plan.consumers)
-    both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
+    free = free_of(plan)
     outputs = (out, given, row_stride, column_stride, M, N, batch, plan)
-    source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, across, plan))
+    source = (produce, (ring, free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, across, plan))
     work = ()
     for number in gl.static_range(plan.consumers):
         work = (
@@ -171,7 +170,7 @@ def matmul_ping_pong(
         [
             (consume_ping_pong, (0, ring, free, turn, Target.make(*outputs), K, gathered, across)),
             (consume_ping_pong, (1, ring, free, turn, Target.make(*outputs), K, gathered, across)),
-            (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, across, plan)),
+            (produce, (ring, free, a, b, a_row, a_k, b_row, b_k, M, N, K, batch, gathered, across, plan)),
         ],
         [4, plan.producers],
         plan.registers,
