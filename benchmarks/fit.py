@@ -20,6 +20,8 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -27,26 +29,14 @@ from benchmarks.matmul import CUBLAS  # noqa: E402 - found through the path abov
 from benchmarks.shapes import Shape  # noqa: E402
 from weft.kernels import MatmulConfig, multiply  # noqa: E402
 from weft.kernels.machines import HOPPER, Rates  # noqa: E402
-from weft.kernels.model import Problem, cost  # noqa: E402
+from weft.kernels.model import Problem, Traits, cost, cycles  # noqa: E402
 from weft.kernels.operands import Matrix  # noqa: E402
 from weft.runtime.arguments import HOST  # noqa: E402
 
 FITTED = (
-    "products",
-    "memory",
-    "cache",
-    "latency",
-    "tile",
-    "stored",
-    "launch",
-    "copied",
-    "sent",
-    "meeting",
-    "lines",
-    "sectors",
-    "unaligned",
-    "narrow",
-)
+    "products", "memory", "port", "cache", "sectors", "unaligned", "narrow", "outside", "latency", "step", "joined", "tile",
+    "stored", "launch", "copied", "sent", "meeting", "tail", "blend",
+)  # fmt: skip
 """The rates that are fitted."""
 START = 4000.0
 """The first guess of the cycles of an empty launch, which are fitted too; no choice depends on them."""
@@ -89,14 +79,34 @@ def with_rates(problem: Problem, rates: Rates) -> Problem:
     return replace(problem, machine=replace(problem.machine, rates=rates))
 
 
-def residuals(point: Sequence[float], shapes: Sequence[Sequence[Timed]]) -> list[float]:
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Timed configurations of a shape in one orientation, as the model takes them: columns of their traits and cycles."""
+
+    seen: Problem
+    traits: Traits
+    cycles: Any
+
+    @staticmethod
+    def of(shapes: Sequence[Sequence[Timed]]) -> list[Alike]:
+        """All configurations of some shapes."""
+        found: list[Alike] = []
+        for members in shapes:
+            for swap in (False, True):
+                each = [timed for timed in members if timed.config.swap == swap]
+                if each:
+                    seen = each[0].problem.seen_by(each[0].config)
+                    sizes = (seen.itemsize, seen.out_itemsize, seen.b_rows)
+                    traits = Traits.stacked([Traits.of(timed.config, *sizes) for timed in each])
+                    found.append(Alike(seen, traits, np.array([timed.cycles for timed in each])))
+        return found
+
+
+def residuals(point: Sequence[float], every: Sequence[Alike]) -> Any:
     """Logarithms of modelled over measured cycles. A point is the logarithm of START and of the fitted rates."""
     start, rates = exp(point[0]), rates_at(point)
-    return [
-        log((cost(with_rates(timed.problem, rates), timed.config) + start) / timed.cycles)
-        for members in shapes
-        for timed in members
-    ]
+    modelled = [cycles(with_rates(alike.seen, rates), alike.traits).total + start for alike in every]
+    return np.concatenate([np.log(x / alike.cycles) for x, alike in zip(modelled, every, strict=True)])
 
 
 def rates_at(point: Sequence[float]) -> Rates:
@@ -133,7 +143,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     shapes = [members for file in given.records for members in load(file)]
     begin = [log(START), *(log(max(getattr(HOPPER.rates, name), 1e-2)) for name in FITTED)]
     bounds = ([value - log(6) for value in begin], [value + log(6) for value in begin])
-    found = least_squares(residuals, begin, args=(shapes,), bounds=bounds, loss="soft_l1", f_scale=0.1, diff_step=1e-3)
+    found = least_squares(
+        residuals, begin, args=(Alike.of(shapes),), bounds=bounds, loss="soft_l1", f_scale=0.1, diff_step=1e-3
+    )
     rates = rates_at(found.x)
     print(f"start {exp(found.x[0]):.0f}", *(f"{name}={getattr(rates, name):.4g}" for name in FITTED))
     for name, files in (("fitted", given.records), ("judged", given.judge)):

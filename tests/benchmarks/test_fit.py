@@ -46,7 +46,7 @@ def test_true_rates_have_no_residual_and_no_regret(records):
     file, rates = records
     members = fit.load(file)
     point = [fit.log(fit.START), *(fit.log(max(getattr(rates, name), 1e-9)) for name in fit.FITTED)]
-    assert max(map(abs, fit.residuals(point, members))) < 1e-6
+    assert max(map(abs, fit.residuals(point, fit.Alike.of(members)))) < 1e-6
     assert fit.regrets(members, rates) == pytest.approx([1.0] * len(members))
 
 

@@ -71,6 +71,25 @@ def test_operands_that_tma_reads_slowly():
     assert choose(known).cluster == 1
 
 
+def test_small_tiles_share_what_l2_gives():
+    """Clusters of 64 rows, unless the product is so short that to begin and end together takes longer."""
+    known = replace(problem(928, 240, 5000), slow_a=2, slow_b=2)
+    config = choose(known)
+    assert (config.block_m, config.cluster) == (64, 4)
+    parts, alone = (cycles_of(known, each) for each in (config, replace(config, cluster=1)))
+    assert parts.cache < alone.cache / 1.5 and parts.ends > alone.ends
+    assert choose(problem(881, 512, 128)).cluster == 1
+
+
+def test_rows_out_of_bounds_are_waited_for():
+    """A tile with a few rows costs more than a full one in the last wave, and as much as a full one among many."""
+    config = MatmulConfig(block_m=128, block_n=96).filled(2, 2)
+    few, full = (cycles_of(problem(m, 6144, 4096), config) for m in (145, 256))
+    assert few.loads > 1.1 * full.loads
+    many, whole = (cycles_of(problem(m, 6144, 4096), config) for m in (16401, 16512))
+    assert many.loads == pytest.approx(whole.loads, rel=0.03)
+
+
 def test_stages_are_no_more_than_blocks():
     for config in candidates(problem(64, 4096, 128)):
         assert config.stages <= 4

@@ -31,10 +31,12 @@ class Explanation:
 
     `source` is "model", "table" (of tuned shapes) or "measured" (by `weft tune matmul`). `runner_up` is the model's best other
     configuration; None if there is none. `chosen` and `runner_up` have a `config` and its `cycles`. Of these, `tensor` (MMAs),
-    `shared` (shared memory that they read), `loads` (from L2, or copied by warps) and `memory` (every byte once from DRAM) run
-    side by side, so that the slowest counts most. `ends` (pipeline fill and epilogue), `reduction` (of parts of K), `packing`
-    and `launches` (of further kernels) are added to them; `lag` is how far the slowest program falls behind, relative to the
-    rest, `waves` the number of tiles that a program computes one after the other, and `total` the modelled time."""
+    `shared` (shared memory that they read) and `loads` (by TMA, or copied by warps) run side by side, so that the slowest
+    counts most. `steps` (what blocks along K take besides) are added, and beside that run `cache` (reads of L2 by all
+    multiprocessors) and `memory` (every byte once from DRAM). Then come `ends` (pipeline fill and epilogue), `reduction` (of
+    parts of K), `packing` and `launches` (of further kernels); `lag` is how far the slowest program falls behind, relative to
+    the rest, `waves` the number of tiles that a program computes one after the other, `blend` how far parts side by side hide
+    one another (the exponent of the norm that combines them), and `total` the modelled time."""
 
     problem: Problem
     source: str
@@ -66,7 +68,8 @@ def _lines(found: Explanation) -> Iterator[str]:
 
 
 _NAMES = {
-    "tensor": "| tensor cores", "shared": "| shared memory", "loads": "| loads from L2", "memory": "| loads from DRAM",
+    "tensor": "| tensor cores", "shared": "| shared memory", "loads": "| loads", "steps": "| steps along K",
+    "cache": "| reads of L2", "memory": "| reads of DRAM",
     "ends": "fill and epilogue", "reduction": "sums of parts of K", "packing": "packing", "launches": "further launches",
     "lag": "lag of the slowest program", "waves": "waves",
 }  # fmt: skip

@@ -17,6 +17,7 @@ import numpy as np
 from weft.kernels import measured
 from weft.kernels.config import (
     CLUSTERS,
+    LEAST_SENT,
     LEAST_SHARED,
     LEAST_WIDTH,
     MOST_HELD,
@@ -37,6 +38,7 @@ from weft.kernels.explanation import Explanation, Modelled
 from weft.kernels.machines import HOPPER, Machine
 from weft.kernels.model import Number, Problem, Traits, cycles, cycles_of, tiles_of
 from weft.kernels.tuned import tuned
+from weft.layout.distributed.fragments import WARPGROUP_ROWS
 
 MOST_SPLITS = 32
 LEAST_STAGES, MOST_STAGES = 3, 16
@@ -149,8 +151,7 @@ def _table(problem: Problem, swap: bool) -> Table:
     """The candidates in one orientation: for each tile shape and number of splits, the stages that fit at one resident program
     per multiprocessor, and at two."""
     seen = problem.transposed if swap else problem
-    slow = seen.described and max(seen.slow_a, seen.slow_b) > 0
-    shapes = _shapes(seen.machine, seen.itemsize, seen.out_itemsize, seen.described, slow, seen.fast, seen.b_rows)
+    shapes = _shapes(seen.machine, seen.itemsize, seen.out_itemsize, seen.described, seen.fast, seen.b_rows)
     blocks = -(-seen.k // (PIECE_BYTES // seen.itemsize))
     wanted, parts = (np.array(numbers) for numbers in _splits(blocks))
     allowed = np.zeros(MOST_WIDTH + 1, np.bool_)
@@ -159,8 +160,9 @@ def _table(problem: Problem, swap: bool) -> Table:
     # Splits fill the device anyway, so that few widths suffice for them.
     split = (shares == 1) & _SPLIT[shapes.traits.block_n]
     parts_at_most = np.where(split, np.minimum(MOST_SPLITS, 2 * seen.programs // tiles), 0)
-    # CTAs share tiles where each has some of K, and all of them run at a time.
+    # CTAs share tiles where each has some of K, and all of them run at a time, and blocks of b where each has rows.
     useful: Number = (shares == 1) | ((shares * LEAST_BLOCKS <= blocks) & (tiles <= 2 * seen.programs))
+    useful &= shapes.traits.cluster <= -(-seen.m // shapes.traits.block_m)
     if seen.b_rows:
         # The parts of b that the CTAs of a cluster load have the widest swizzle (on an H200 others take 1.4 times as long).
         part: Number = shapes.traits.block_n // shapes.traits.cluster * seen.itemsize
@@ -197,13 +199,9 @@ class Shapes:
 
 
 @lru_cache(maxsize=64)
-def _shapes(
-    machine: Machine, itemsize: int, out_itemsize: int, described: bool, slow: bool, fast: bool, b_rows: bool
-) -> Shapes:
+def _shapes(machine: Machine, itemsize: int, out_itemsize: int, described: bool, fast: bool, b_rows: bool) -> Shapes:
     """All tile shapes of a kind of problem, of every width."""
-    every = (
-        MatmulConfig(**tile, block_k=PIECE_BYTES // itemsize, stages=2) for tile in _tiles(machine, described, slow)
-    )
+    every = (MatmulConfig(**tile, block_k=PIECE_BYTES // itemsize, stages=2) for tile in _tiles(machine, described))
     held = [config for config in every if _holds(config, fast)]
     traits = Traits.stacked([Traits.of(config, itemsize, out_itemsize, b_rows) for config in held])
     stored = np.maximum(traits.epilogue_bytes, traits.partial_bytes)
@@ -221,17 +219,15 @@ def _holds(config: MatmulConfig, fast: bool) -> bool:
     return config.accumulators_per_thread <= min(most_accumulators(fast), MOST_HELD[config.consumers])
 
 
-def _tiles(machine: Machine, described: bool, slow: bool) -> Iterator[dict[str, Any]]:
-    """Variants with their tile shapes, for the paths to shared memory that the operands allow; `slow`: TMA reads one of them at
-    half speed."""
+def _tiles(machine: Machine, described: bool) -> Iterator[dict[str, Any]]:
+    """Variants with their tile shapes, for the paths to shared memory that the operands allow."""
     widths = [*WIDTHS, *OTHER_WIDTHS]
     if machine is not HOPPER:
         yield from ({**tile, "pack": not described} for tile in _in_tensor_memory())
     elif described:
         yield from _described(widths)
         yield from _shared(widths)
-        if slow:
-            yield from _clusters(widths)
+        yield from _clusters(widths)
     else:
         yield from ({**tile, "pack": True} for tile in _described(widths))
         for n in WIDTHS:
@@ -282,8 +278,10 @@ def _clusters(widths: list[int]) -> Iterator[dict[str, Any]]:
     """Tiles whose b the CTAs of a cluster share."""
     for cluster in CLUSTERS:
         for n in widths:
-            if n >= 128 and n % (WIDTH_STEP * cluster) == 0:
-                yield {"variant": "cooperative", "block_m": 128, "block_n": n, "cluster": cluster}
+            if n % (LEAST_SENT * cluster) == 0:
+                for consumers in (1, 2):
+                    tile = {"block_m": WARPGROUP_ROWS * consumers, "block_n": n, "consumers": consumers}
+                    yield {"variant": "cooperative", **tile, "cluster": cluster}
 
 
 def _shared(widths: list[int]) -> Iterator[dict[str, Any]]:

@@ -1,9 +1,11 @@
 """GPU generations for matmul: available variants, operand layouts of the tensor cores, and rates for the cost model.
 
-Rates are per multiprocessor and cycle. Hopper's are fitted to times of some hundred configurations on random shapes on an H200
-(`benchmarks/fit.py`). Blackwell's were not measured: they are a B200's public figures (NVIDIA Blackwell architecture technical
-brief: 2.25 PFLOP/s of dense fp16, 8 TB/s of memory, 148 multiprocessors, at about 1.85 GHz), with the MMA rate reduced to the
-share of peak that Hopper reaches. Unpublished rates are assumed to be Hopper's, and the imbalance between programs is a guess.
+Rates are per multiprocessor and cycle. Hopper's are fitted to 2,500 times of configurations on random shapes on an H200
+(`benchmarks/fit.py`), but for `joined` and `launch`, on which few of these depend: small products took 0.3 us longer in
+clusters, and split-K of few rows 1 to 2 us longer than by the fit. Blackwell's were not measured: they are a B200's public
+figures (NVIDIA Blackwell architecture technical brief: 2.25 PFLOP/s of dense fp16, 8 TB/s of memory, 148 multiprocessors, at
+1.85 GHz or so), with the MMA rate reduced to the share of peak that Hopper reaches. Unpublished rates are assumed to be
+Hopper's, and the imbalance between programs is a guess.
 """
 
 from __future__ import annotations
@@ -24,34 +26,43 @@ from weft.targets import Target
 class Rates:
     """Rates of the cost model, per cycle of a multiprocessor, and latencies in cycles.
 
-    `products`: fp16 multiply-adds. `memory`: bytes from DRAM with all multiprocessors loading, `alone`: with few. `cache`:
-    bytes from L2, `lines`: of rows that begin at its lines, `sectors`: at sectors of these, `unaligned`: of others. `narrow`:
-    how much longer rows of b take, relative, where the swizzle span, and so a TMA request, is half a line.
-    `shared`: bytes of shared memory read by tensor cores. `latency`: from issuing a TMA load to its arrival; the bytes in
-    flight during it bound the load rate. `tile`: fixed cost of a tile that nothing overlaps (fill of the pipeline, drain of
-    the last stores). `stored`: elements of a tile that the epilogue stores. `launch`: cost of an additional kernel (split-K
-    reduction, packing). `copied`: cycles for warps to copy a byte to shared memory, divided by the bytes per copy. `uneven`:
-    relative lag of the slowest of several programs with statically assigned tiles. `sent`: bytes that a CTA gets from others
-    of its cluster. `meeting`: fixed cost of the exchange of CTAs that share a tile.
+    `products`: fp16 multiply-adds (Hopper's 2048, and more as the blend makes up for it). `memory`: bytes from DRAM, a
+    multiprocessor's part. `port`: bytes that TMA brings into shared memory. `outside`: how much longer a row out of bounds
+    takes TMA, which fills it. `cache`: a multiprocessor's part of the bytes that L2 gives to all of them, in rows that begin
+    at its lines; `sectors`: at sectors of these, `unaligned`: at others. `narrow`: how much longer rows of b take, relative,
+    where the swizzle span, and so a TMA request, is half a line. `shared`: bytes of shared memory read by tensor cores.
+    `latency`: from issuing a TMA load to its arrival; the bytes in flight during it bound the load rate. `step`: fixed cost
+    of a block along K, whose barriers are waited for. `joined`: fixed cost of a cluster, whose CTAs begin and end together.
+    `tile`: fixed cost of a tile that nothing overlaps (fill of the pipeline, drain of the last stores). `stored`: elements
+    of a tile that the epilogue stores. `launch`: cost of an additional kernel (split-K reduction, packing). `copied`: cycles
+    for warps to copy a byte to shared memory, divided by the bytes per copy. `uneven`: relative lag of the slowest of
+    several programs with statically assigned tiles. `sent`: bytes that a CTA  gets from others of its cluster. `meeting`:
+    fixed cost of the exchange of CTAs that share a tile. `tail`: how far DRAM is idle where programs have no tile in the
+    last wave, relative to them. `blend`: how far parts that run side by side hide one another: the exponent of the norm that
+    combines them (infinity: the maximum).
     """
 
     products: float
     memory: float
-    cache: float
+    port: float
+    cache: float = 200.0
+    sectors: float = 61.0
+    unaligned: float = 21.0
+    narrow: float = 0.05
+    outside: float = 1.65
     shared: float = 128.0
-    latency: int = 870
-    tile: int = 100
-    stored: int = 19
-    launch: int = 4250
+    latency: int = 1070
+    step: int = 88
+    joined: int = 600
+    tile: int = 277
+    stored: int = 39
+    launch: int = 3000
     copied: float = 0.17
     uneven: float = 0.0
-    sent: float = 21.0
-    meeting: int = 1040
-    lines: float = 140.0
-    sectors: float = 49.0
-    unaligned: float = 27.0
-    narrow: float = 0.72
-    alone: float = 54.0
+    sent: float = 9.6
+    meeting: int = 204
+    tail: float = 0.137
+    blend: float = 2.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +94,14 @@ def programs_at_a_time(ctas: Any, multiprocessors: int) -> Any:
     return np.maximum(1, multiprocessors // ctas * _GROUPED[ctas] // 100)
 
 
-HOPPER = Machine("wgmma", HOPPER_VARIANTS, "cooperative", 64, TRANSPOSABLE, True, 132, Rates(2048, 20.0, 76.0))
+HOPPER = Machine("wgmma", HOPPER_VARIANTS, "cooperative", 64, TRANSPOSABLE, True, 132, Rates(2362, 17.5, 126.0))
 BLACKWELL = Machine(
     "tcgen05.mma", TENSOR_VARIANTS, "tcgen05", TENSOR_ROWS, (1, 2), False, 148,
     # 3300 of a peak of 4096 multiply-adds: the share that large products reach on Hopper.
-    Rates(3300, 29.0, 48.0, tile=900, stored=40, launch=3500, uneven=0.02),
+    Rates(
+        3300, 29.0, 48.0, cache=140.0, sectors=49.0, unaligned=27.0, narrow=0.72, outside=2.0, latency=870, step=0, joined=0,
+        tile=900, stored=40, launch=3500, uneven=0.02, tail=0.0, blend=3.0,
+    ),
 )  # fmt: skip
 
 

@@ -19,12 +19,8 @@ from weft.kernels.machines import HOPPER, Machine, programs_at_a_time
 from weft.kernels.operands import LINE
 from weft.runtime.arguments import HOST
 
-OUTSIDE = 2
-"""What a row out of bounds takes TMA, in rows."""
 WRITTEN = 2
 """What a byte written to DRAM takes, in bytes read."""
-BLEND = 3.0
-"""How far parts that run side by side hide one another: the exponent of the norm that combines them (infinity: the maximum)."""
 PARTIAL_BYTES = 4
 """Size of an element of the partial results of split-K."""
 MOST_RESIDENT = 4
@@ -180,17 +176,21 @@ def _residents(halves: Number, shared: Number) -> Number:
 class Cycles:
     """The modelled parts of a product's time, in cycles of a multiprocessor.
 
-    The first four run side by side, so the slowest counts most: `tensor`: MMAs. `shared`: shared memory that MMAs read.
-    `loads`: operands from L2, or copied by warps. `memory`: every byte from DRAM once. `ends`: what nothing overlaps, the fill
-    of the pipeline and the epilogue. `reduction`: the partial results of split-K, written and added, or exchanged by CTAs that
-    share a tile. `packing`: operands copied to where TMA can read them. `launches`: those of the further kernels. `lag`: of the
-    slowest program, relative. `waves`: the tiles, or parts of them, that a program computes one after the other.
+    The first three run side by side in a multiprocessor, so that the slowest counts most (`blend`, see `Rates`): `tensor`:
+    MMAs. `shared`: shared memory that MMAs read. `loads`: operands that TMA brings, or warps copy, into shared memory. `steps`
+    is what blocks along K take besides. Beside all of that run `cache`: what L2 gives to all multiprocessors, and `memory`:
+    every byte from DRAM once. `ends`: what nothing overlaps, the fill of the pipeline and the epilogue. `reduction`: the
+    partial results of split-K, written and added, or exchanged by CTAs that share a tile. `packing`: operands copied to where
+    TMA can read them. `launches`: those of the further kernels. `lag`: of the slowest program, relative. `waves`: the tiles, or
+    parts of them, that a program computes one after the other.
 
     `cycles` computes arrays of each for an array of configurations."""
 
     tensor: float
     shared: float
     loads: float
+    steps: float
+    cache: float
     memory: float
     ends: float
     reduction: float
@@ -198,12 +198,18 @@ class Cycles:
     launches: float
     lag: float
     waves: float
+    blend: float
 
     @property
     def total(self) -> float:
         """The whole product."""
-        side_by_side = sum(part**BLEND for part in (self.tensor, self.shared, self.loads, self.memory)) ** (1 / BLEND)
-        return (side_by_side + self.ends) * (1 + self.lag) + self.reduction + self.packing + self.launches
+        inside = self._blended(self.tensor, self.shared, self.loads) + self.steps
+        whole = self._blended(inside, self.cache, self.memory)
+        return (whole + self.ends) * (1 + self.lag) + self.reduction + self.packing + self.launches
+
+    def _blended(self, *parts: float) -> float:
+        """Parts that run side by side."""
+        return sum(part**self.blend for part in parts) ** (1 / self.blend)
 
 
 def cost(problem: Problem, config: MatmulConfig) -> float:
@@ -224,17 +230,15 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     rates, size = seen.machine.rates, seen.itemsize
     split = traits.splits > 1
     tiles = tiles_of(seen, traits) * traits.splits
+    blocks = blocks_of(seen, traits)
     # Floating-point numbers, because products of three sizes exceed 64 bits.
-    depth = blocks_of(seen, traits) * 1.0 * traits.block_k
+    depth = blocks * 1.0 * traits.block_k
     epilogue: Number = _where(split, traits.partial_bytes, traits.epilogue_bytes)
     shared_bytes: Number = traits.stages * traits.stage_bytes + epilogue + BARRIER_BYTES
     resident: Number = np.minimum(_residents(traits.halves, shared_bytes), -(-tiles // seen.programs))
     ctas = traits.cluster * traits.shares
-    waves = -(-tiles // (programs_at_a_time(ctas, seen.programs) * ctas * resident))
-    flying: Number = np.minimum(traits.block_m, seen.m) + np.minimum(traits.columns_held, seen.n)
-    rate: Number = np.minimum(
-        rates.cache, resident * (traits.stages - 1) * flying * traits.block_k * size / rates.latency
-    )
+    at_a_time = programs_at_a_time(ctas, seen.programs) * ctas * resident
+    waves = -(-tiles // at_a_time)
     area = traits.block_m * traits.block_n
     finished = area * seen.finish / LANES
     own = traits.block_m * traits.columns_shared
@@ -243,67 +247,84 @@ def cycles(seen: Problem, traits: Traits) -> Cycles:
     exchanged = _where(traits.shares > 1, rates.meeting + got / rates.sent, 0.0)
     moved = float(seen.batch * seen.m * seen.n) * (traits.splits * 8 + seen.out_itemsize)
     read = float(seen.batch * (seen.m + seen.n) * seen.k * size)
+    memory = rates.memory * seen.programs
     # Elements along K of all tiles that a multiprocessor computes.
     long = waves * resident * depth
     shared: Number = long * traits.rows_read * size / rates.shared
     # With accumulators in tensor memory the epilogue runs beside the next tile's mainloop, and may take longer.
     shared = _where(traits.in_tensor_memory, np.maximum(shared, waves * resident * stored), shared)
     tensor: Number = long * area * size / (2 * rates.products)
-    loads: Number = long * _loads(seen, traits, rate)
+    loads: Number = long * _loads(seen, traits, resident, waves)
+    cache = _from_cache(seen, traits)
     # Of two consumers in ping-pong one stores while the other multiplies, which hides what takes no longer.
-    end, mainloops = rates.tile + stored, np.maximum(tensor, loads)
+    end, mainloops = rates.tile + stored, np.maximum(tensor, np.maximum(loads, cache))
     beyond = np.maximum(waves * resident * end - mainloops, 0) / 2
     ends = _where(traits.in_tensor_memory, end, _where(traits.hidden, end + beyond, end * waves))
-    memory = rates.memory * seen.programs
-    written = float(seen.batch * seen.m * seen.n) * seen.out_itemsize / memory
+    written = float(seen.batch * seen.m * seen.n) * seen.out_itemsize
+    # What few programs of a last wave load does not keep DRAM busy.
+    tail = 1 + _where(waves > 1, rates.tail * (waves * at_a_time / tiles - 1), 0.0)
     return Cycles(
         tensor=tensor,
         shared=shared,
         loads=loads,
-        # Blocks that several tiles need come from L2.
-        memory=read / np.minimum(memory, np.minimum(rate, rates.alone) * np.minimum(tiles, seen.programs))
-        + WRITTEN * _where(split, 0.0, written),
-        ends=ends,
-        reduction=_where(
-            split,
-            moved / (rates.cache * seen.programs) + finished * tiles_of(seen, traits) / seen.programs,
-            waves * exchanged,
-        ),
-        packing=_where(traits.packed, 3 * read / (rates.memory * seen.programs), 0.0),
+        steps=waves * resident * blocks * rates.step,
+        cache=cache,
+        memory=(read + WRITTEN * _where(split, 0.0, written)) / memory * tail,
+        ends=ends + _where(traits.cluster > 1, rates.joined, 0),
+        reduction=_where(split, moved / memory + finished * tiles_of(seen, traits) / seen.programs, waves * exchanged),
+        packing=_where(traits.packed, 3 * read / memory, 0.0),
         launches=rates.launch * (_where(split, 1, 0) + _where(traits.packed, 1, 0)),
         lag=_where((waves > 1) & np.logical_not(traits.stolen), rates.uneven, 0.0),
         waves=waves,
+        blend=rates.blend,
     )
 
 
-def _loads(seen: Problem, traits: Traits, rate: Number) -> Number:
-    """Cycles in which the operands of one step along K arrive, at most `rate` bytes each."""
+def _loads(seen: Problem, traits: Traits, resident: Number, waves: Number) -> Number:
+    """Cycles in which a multiprocessor gets the operands of one element along K."""
     rates, size = seen.machine.rates, seen.itemsize
-    # Each CTA of a cluster loads its part of the block of b.
-    sides = ((traits.block_m, seen.m), (traits.columns_loaded, seen.n))
-    rows_a, rows_b = (_rows_loaded(block, extent) for block, extent in sides)
-    if seen.b_rows:
-        # A TMA request of a row of b is as long as the swizzle span.
-        part = traits.columns_loaded
-        rows_b = rows_b * (1 + rates.narrow * (np.maximum(PIECE_BYTES / (part & -part) / size, 1) - 1))
-    loads: Number = (rows_a + rows_b) * size / rate
-    # L2 takes longer for rows that do not begin at its lines; those of packed operands begin there.
-    by_start = (rates.lines, rates.sectors, rates.unaligned)
-    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (0, 0)
-    rate_b: Number = by_start[slow_b]
-    if seen.b_rows:
-        # So it does for parts of rows that begin between two lines, as those of tiles of 144 columns do, but the first.
-        between = (traits.block_n // traits.cluster * size % LINE != 0) & (seen.n > traits.block_n)
-        rate_b = np.minimum(rate_b, _where(between, rates.sectors, rates.lines))
-    by_tma = np.maximum(loads, (rows_a / by_start[slow_a] + rows_b / rate_b) * size)
+    flying = np.minimum(traits.block_m, seen.m) + np.minimum(traits.columns_held, seen.n)
+    in_flight = resident * (traits.stages - 1) * flying * traits.block_k * size / rates.latency
+    # Each CTA of a cluster fills its part of the block of b with what is out of bounds.
+    rows = _rows(traits.block_m, seen.m, traits.cluster, waves, rates.outside)
+    columns = _rows(traits.columns_held, seen.n, 1, waves, 1 + (rates.outside - 1) / traits.cluster)
+    by_tma = (rows + columns) * size / np.minimum(rates.port, in_flight)
     if seen.described:
         return by_tma
     copied = (traits.block_m + traits.columns_held) * rates.copied * size / seen.unit
-    return _where(traits.packed, by_tma, np.maximum(loads, copied))
+    return _where(traits.packed, by_tma, np.maximum(by_tma, copied))
 
 
-def _rows_loaded(block: Number, extent: int) -> Number:
-    """Rows of a block in units of what TMA needs for a row. Rows out of bounds are not read, but filling them takes longer than
-    reading would (seen on an H200, with 3 and 24 rows of 64)."""
-    inside = np.minimum(block, extent)
-    return inside + OUTSIDE * (block - inside)
+def _rows(block: Number, extent: int, cluster: Number, waves: Number, outside: Number) -> Number:
+    """Rows of a block that a program loads, in units of what TMA needs for a row. Rows out of bounds are not read, but filling
+    them takes longer than reading would, and in the last wave all wait for the programs whose blocks have some (145 x 6144 x
+    4096 took 39 us in tiles of 128 x 96, and 25 us in others, on an H200)."""
+    count = -(-extent // block)
+    blocks = -(-count // cluster) * cluster
+    inside: Number = _where(blocks > count, 0, extent - (count - 1) * block)
+    inside = np.minimum(inside, np.minimum(block, extent))
+    mean, last = extent / blocks, inside + outside * (block - inside)
+    mean = mean + outside * (block - mean)
+    return mean + np.maximum(np.maximum(last, np.minimum(block, extent)) - mean, 0) / waves
+
+
+def _from_cache(seen: Problem, traits: Traits) -> Number:
+    """Cycles in which L2 gives the operands of all tiles: each block of a for every column of tiles, and of b for every row,
+    which the CTAs of a cluster share."""
+    rates, size = seen.machine.rates, seen.itemsize
+    down, across = -(-seen.m // traits.rows), -(-seen.n // traits.block_n)
+    # L2 takes longer for rows that do not begin at its lines; those of packed operands begin there.
+    by_start = (rates.cache, rates.sectors, rates.unaligned)
+    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (0, 0)
+    columns: Number = seen.n
+    rate_b: Number = by_start[slow_b]
+    if seen.b_rows:
+        part = traits.columns_loaded
+        # A TMA request of a row of b is as long as the swizzle span.
+        narrow = 1 + rates.narrow * (np.maximum(PIECE_BYTES / (part & -part) / size, 1) - 1)
+        columns = seen.n * narrow * part * traits.cluster / traits.block_n
+        # So it does for parts of rows that begin between two lines, as those of tiles of 144 columns do, but the first.
+        between = (traits.block_n // traits.cluster * size % LINE != 0) & (seen.n > traits.block_n)
+        rate_b = np.minimum(rate_b, _where(between, rates.sectors, rates.cache))
+    rows = across * seen.m / by_start[slow_a] + down * columns / rate_b
+    return rows * (float(seen.batch * seen.k * size) / seen.programs)
