@@ -12,9 +12,9 @@ kernel(const __grid_constant__ CUtensorMap in_desc, const __grid_constant__ CUte
   const int t_9 = t_5 ^ t_8; const int t_10 = thread >> 5; const int t_11 = t_10 & 1;
   const int t_12 = mul_wrap(t_11, 144); const int t_13 = t_9 ^ t_12; const int t_14 = thread >> 6;
   const int t_15 = mul_wrap(t_14, 288); const int t_16 = t_13 ^ t_15;
-#line 6 "ring.py"
   if (warp == 0 && elect_one()) {
-#line 6
+    prefetch_map(&in_desc); prefetch_map(&out_desc);
+#line 6 "ring.py"
     mbar_init(bars, 1); mbar_init(bars + 8, 1); fence_mbar_init();
 #line 9
     mbar_expect(bars, 16384);
