@@ -41,7 +41,7 @@ class Group(Protocol):
         ...
 
     def agree(self, what: str, value: str) -> AbstractContextManager[None] | None:
-        """Compare a value, as the machine code of a kernel about to be launched, with that of all ranks, once. Raises
+        """Compare a value, as what a kernel about to be launched has in common, with that of all ranks, once. Raises
         LaunchError: ranks-different, ranks-silent.
 
         Returns a block in which to launch where every launch has to ask, not only a kernel's first."""
@@ -68,8 +68,8 @@ class Group(Protocol):
     def beside(self, stream: Any, launch: Callable[[], object], copies: Callable[[], None]) -> None:
         """Call `launch`, whose launches go to `stream` (None: the current one), and `copies`, whose copies and writes go to a
         stream of their own, behind what `stream` was given before. The launches may wait for what other ranks' copies bring.
-        What `stream` is given afterwards follows both. In the simulator a rank has one stream, so that no
-        launch races with the own copies beside it there."""
+        What `stream` is given afterwards follows both. In the simulator a rank has one stream, so that no launch races with the
+        own copies beside it there."""
         ...
 
     def multicast(self, owner: Any, skip: int) -> Any:

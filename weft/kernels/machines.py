@@ -36,7 +36,7 @@ class Rates:
     `tile`: fixed cost of a tile that nothing overlaps (fill of the pipeline, drain of the last stores). `stored`: elements
     of a tile that the epilogue stores. `launch`: cost of an additional kernel (split-K reduction, packing). `copied`: cycles
     for warps to copy a byte to shared memory, divided by the bytes per copy. `uneven`: relative lag of the slowest of
-    several programs with statically assigned tiles. `sent`: bytes that a CTA  gets from others of its cluster. `meeting`:
+    several programs with statically assigned tiles. `sent`: bytes that a CTA gets from others of its cluster. `meeting`:
     fixed cost of the exchange of CTAs that share a tile. `tail`: how far DRAM is idle where programs have no tile in the
     last wave, relative to them. `blend`: how far parts that run side by side hide one another: the exponent of the norm that
     combines them (infinity: the maximum).

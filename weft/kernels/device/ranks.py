@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from weft.kernels.device.chain import in_turn
 
 
 @jit
@@ -65,12 +65,12 @@ def expect_chunks(words: gl.symmetric, chunks, ROOM: gl.constexpr):
 
 
 @jit
-def in_turn(CHAINED: gl.constexpr):
-    """A launch that is `CHAINED`, with `launch_pdl=True`, begins while the one before it ends, and reads and writes nothing
-    before that has ended."""
-    if CHAINED:
-        gdc_wait()
-        gdc_launch_dependents()
+def added(parts, SUM: gl.constexpr):
+    """The sum of tiles in their order, in type SUM."""
+    total = parts[0].to(SUM)
+    for k in gl.static_range(1, len(parts)):
+        total += parts[k].to(SUM)
+    return total
 
 
 @jit
@@ -82,16 +82,14 @@ def sum_of_ranks(x: gl.symmetric, at, inside, SUM: gl.constexpr):
     parts = ()
     for rank in gl.static_range(x.world_size):
         parts += (gl.load(x.peer(rank) + at, inside, 0),)
-    total = parts[0].to(SUM)
-    for rank in gl.static_range(1, x.world_size):
-        total += parts[rank].to(SUM)
-    return total
+    return added(parts, SUM)
 
 
 @jit
 def one_shot(x: gl.symmetric, n, LINE: gl.constexpr, BLOCK: gl.constexpr, SUM: gl.constexpr, CHAINED: gl.constexpr):
     """x = the sum over all ranks, in place. A program reads its block of every rank, so all bytes travel to all ranks."""
-    in_turn(CHAINED)
+    if CHAINED:
+        in_turn()
     flag = gl.program_id(0)
     at = flag * BLOCK + gl.arange(0, BLOCK, LINE)
     meet(x, flag)
@@ -121,7 +119,8 @@ def pushed(
     An inbox [2, world_size, ROOM] has room for two turns: no rank begins its turn t + 2 before it has the numbers of all
     others' turn t + 1, and these have ended turn t by then. `turns` counts those of each program, which has the same words in
     all turns: otherwise a word might be from another program's turn of the same number. `n` and ROOM count words of 32 bits."""
-    in_turn(CHAINED)
+    if CHAINED:
+        in_turn()
     program, at = gl.program_id(0), gl.arange(0, BLOCK, LINE)
     turn = gl.load(turns.local + program) + 1
     place = program * BLOCK + at
@@ -162,7 +161,8 @@ def two_shot(
 ):
     """n elements of x, from `first` on, = the sum over all ranks, in place. Each rank adds up its share of them, and stores it
     on every rank."""
-    in_turn(CHAINED)
+    if CHAINED:
+        in_turn()
     flag = gl.program_id(0)
     meet(x, flag)
     for block in range(flag, gl.cdiv(share, BLOCK), gl.num_programs(0)):
@@ -186,7 +186,8 @@ def pushed_shares(
 
     A program stores STEP blocks, and adds up the STEP blocks before them, whose signals are in flight meanwhile. Its last
     `meet` ends the use of the rooms, too: the next launch stores in them at once."""
-    in_turn(CHAINED)
+    if CHAINED:
+        in_turn()
     flag = gl.program_id(0)
     each = gl.num_programs(0) * STEP * BLOCK
     steps = gl.cdiv(share, each)
@@ -212,11 +213,9 @@ def pushed_shares(
                 for rank in gl.static_range(x.world_size):
                     slot = rank - (rank > x.rank).to(gl.int32)
                     parts += (gl.load(gl.where(rank == x.rank, own, slots + slot * share) + at, inside, 0),)
-                total = parts[0].to(SUM)
-                for rank in gl.static_range(1, x.world_size):
-                    total += parts[rank].to(SUM)
+                total = added(parts, SUM).to(x.dtype)
                 for rank in gl.static_range(x.world_size):
-                    gl.store(x.peer(rank) + first + x.rank * share + at, total.to(x.dtype), inside)
+                    gl.store(x.peer(rank) + first + x.rank * share + at, total, inside)
     meet(x, flag)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
+from weft.kernels.device.chain import in_turn
 from weft.kernels.device.epilogue import fetch_all, finished, measured
-from weft.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 ROWS, COLUMNS, WARPS = 4, 128, 4
 """A program's tile of the output, and its warps."""
@@ -30,8 +30,7 @@ def reduce_splits(
         partials += number * plan.splits * below * across
         out += number * step
     # The launch before this one writes the partial results. The one behind it may start, and waits in turn.
-    gdc_wait()
-    gdc_launch_dependents()
+    in_turn()
     # Of a tile with both halves of b the second one's sums lie behind the first one's.
     lies = j + j // plan.half * plan.half if plan.half else j
     places = partials + gl.cast(i, gl.int64)[:, None] * across + lies[None, :]
