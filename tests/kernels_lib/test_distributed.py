@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -411,6 +412,36 @@ def _summed(rank: int) -> float:
     work, out = (weft.Symmetric(weft.distributed.empty(shape, BF16)) for shape in (2 * 128 * 256, (256, 256)))
     a, b = np.ones((256, 32), BF16), np.ones((32, 256), BF16)
     return float(distributed.matmul_all_reduce(a, b, work, out)[200, 200])
+
+
+@pytest.mark.parametrize("named", ["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"])
+def test_operands_that_begin_elsewhere_on_each_rank(named: str):
+    """All ranks choose one configuration for a product, wherever their arrays begin in a cache line."""
+    rows, depth, columns = 256, 64, 256
+
+    def placed(shape: tuple[int, int], begin: int) -> Any:
+        """An array of ones that begins at a place, in bytes, of a line of 128."""
+        room = np.zeros(2 * prod(shape) + 256, np.uint8)
+        first = -room.ctypes.data % 128 + begin
+        found = room[first : first + 2 * prod(shape)].view(BF16).reshape(shape)
+        found[:] = 1
+        return found
+
+    def on(rank: int) -> bool:
+        begin = (0, 16, 64)[rank]
+        b = placed((depth, columns), begin)
+        if named == "all_gather_matmul":
+            a = weft.distributed.empty((3, rows, depth), BF16)
+            a[rank] = 1
+            return bool((distributed.all_gather_matmul(weft.Symmetric(a), b) == depth).all())
+        a = placed((3 * rows, depth), begin)
+        work = weft.Symmetric(weft.distributed.empty(distributed.work_elements(3 * rows, columns, 3), BF16))
+        if named == "matmul_reduce_scatter":
+            return bool((distributed.matmul_reduce_scatter(a, b, work) == 3 * depth).all())
+        out = weft.Symmetric(weft.distributed.empty((3 * rows, columns), BF16))
+        return bool((distributed.matmul_all_reduce(a, b, work, out) == 3 * depth).all())
+
+    assert world(on, 3) == [True] * 3
 
 
 @pytest.mark.parametrize("on", [_gathered, _summed])

@@ -145,18 +145,30 @@ def matmul(
 
 
 def product_of(a: Any, b: Any, out: Any, config: Any, unsuited: Callable[[MatmulConfig], str | None]) -> Product:
-    """The plain product of non-empty arrays in the best configuration that is suited, or the one that is given, for callers
-    with launches of their own; `unsuited` says what of a configuration is not. Raises what `matmul` raises, and
-    kernels-ranks-config for a given configuration that is not suited."""
-    ready = _ready(a, b, out, None, None, True, None, config)
-    why = None if ready.product is None else unsuited(ready.product.config)
+    """The plain product of non-empty arrays for ranks that launch it together: in the configuration that is given, or in the
+    best one that is suited (`unsuited` says what of a configuration is not). Raises what `matmul` raises, and
+    kernels-ranks-config for a given configuration that is not suited.
+
+    All ranks have to choose the same. So the choice depends on shapes, strides and types alone: the arrays of each rank begin
+    at another place of a cache line."""
+    if config is None:
+        known = _problem_without_places(a, b, out)
+        config = heuristic.choose(known)
+        if unsuited(config) is not None:
+            config = next(each for each in heuristic.ranked(known, _EVERY) if unsuited(each) is None)
+    product = _ready(a, b, out, None, None, True, None, config).product
+    assert product is not None
+    why = unsuited(product.config)
     if why is not None:
-        if config is not None:
-            raise fail(errors.RANKS_CONFIG, got=why)
-        found = next(each for each in heuristic.ranked(problem(a, b, out), _EVERY) if unsuited(each) is None)
-        ready = _ready(a, b, out, None, None, True, None, found)
-    assert ready.product is not None
-    return ready.product
+        raise fail(errors.RANKS_CONFIG, got=why)
+    return product
+
+
+def _problem_without_places(a: Any, b: Any, out: Any) -> Problem:
+    """The problem of operands that begin at cache lines, if they begin at multiples of 16 bytes."""
+    batch = batch_of(a, b, out).folded()
+    left, right = (replace(side, pointer=side.pointer % GRANULE) for side in (batch.left, batch.right))
+    return problem_of(left, right, checked(left, right, batch.out, None))
 
 
 def _multiply_apart(a: Any, b: Any, out: Any, given: Given | None, options: dict[str, Any]) -> None:
