@@ -22,7 +22,7 @@ RANK = """
         sys.exit(0)
     compare("all", rank, 2, "their symmetric tensor", "float32 (8,)", seconds=20)
     shape = 4 + rank if case == "shapes" else 4
-    compare("all", rank, 2, "the text, constants or types of kernel add" if case == "kernels" else "their symmetric tensor",
+    compare("all", rank, 2, "kernel add" if case == "kernels" else "their symmetric tensor",
             f"float32 ({shape},)" if case != "kernels" else f"code {rank}", seconds=5)
     print("agreed")
 """
@@ -51,7 +51,7 @@ def two_ranks(tmp_path: Path, case: str, seconds: str = "") -> list[tuple[int, s
     [
         ("shapes", ["their symmetric tensor: rank 0 has float32 (4,); rank 1 has float32 (5,)",
                     "their symmetric tensor: rank 1 has float32 (5,); rank 0 has float32 (4,)"]),
-        ("kernels", ["the text, constants or types of kernel add: rank 0 has code 0; rank 1 has code 1",
+        ("kernels", ["kernel add: rank 0 has code 0; rank 1 has code 1",
                      "rank 1 has code 1; rank 0 has code 0"]),
     ],
 )  # fmt: skip

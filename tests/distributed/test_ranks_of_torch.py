@@ -130,18 +130,18 @@ def test_a_subgroup_has_a_pad_and_questions_of_its_own(fake: Fake):
     for name in ("0", "tensor parallel"):
         group = of_torch.group_of(tensor, SimpleNamespace(group_name=name))
         assert group.pads() == tuple(STARTS["pad"])
-        group.agree("the text, constants or types of kernel f", "1234")
+        group.agree("kernel f", "1234")
     assert len(fake.pads) == 2
     assert {key.split("/")[1] for key in fake.keys} == {"0", "tensor parallel"}
 
 
 def test_shapes_and_kernels_are_compared(fake: Fake):
     group = of_torch.group_of(Tensor("tensor", 0), None)
-    group.agree("the text, constants or types of kernel f", "1234")
+    group.agree("kernel f", "1234")
     before = len(fake.keys)
-    group.agree("the text, constants or types of kernel f", "1234")
+    group.agree("kernel f", "1234")
     assert len(fake.keys) == before
-    assert {"torch.float32 (8,)", "1234"} == set(fake.keys.values())
+    assert {"their symmetric tensor\ntorch.float32 (8,)", "kernel f\n1234"} == set(fake.keys.values())
 
 
 def test_a_tensor_that_is_not_symmetric(fake: Fake):

@@ -348,9 +348,12 @@ def told_twice(x: gl.symmetric, NUMBER: gl.constexpr, LINE: gl.constexpr):
 @pytest.mark.parametrize(
     ("launch", "words"),
     [
-        (lambda rank, x: told[1](x, rank, LINE), "kernel told: rank 1 has"),
-        (lambda rank, x: (told, told_twice)[rank][1](x, 8, LINE), "of kernel told"),
-        (lambda rank, x: rank or told_twice[1](x, 7, LINE), "rank 1 has none"),
+        (lambda rank, x: told[1](x, rank, LINE), "in kernel told: rank 1 has NUMBER: 1; rank 0 has NUMBER: 0"),
+        (
+            lambda rank, x: (told, told_twice)[rank][1](x, 8, LINE),
+            "rank 1 is at kernel told_twice; rank 0 at kernel told",
+        ),
+        (lambda rank, x: rank or told_twice[1](x, 7, LINE), "rank 0 is at kernel told_twice; rank 1 at the end"),
     ],
     ids=["constants", "kernels", "one rank alone"],
 )

@@ -11,12 +11,14 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import Protocol
 
+from weft.errors import WeftError, fail
 from weft.errors import distributed as errors
-from weft.errors import fail
 
 SECONDS = 300.0
 """How long a rank waits for the others, which may still compile."""
 _PAUSE = 0.01
+Point = tuple[str, str]
+"""What a rank is about to do, and how: a value of one line, or of several, each `name: text`."""
 
 
 class Store(Protocol):
@@ -40,7 +42,8 @@ def agree(store: Store, what: str, value: str, *, rank: int, size: int, key: str
 
     Raises LaunchError: ranks-different with the first rank that says something else, ranks-silent with those that say nothing
     within `seconds`."""
-    store.set(f"weft/{key}/{rank}", value)
+    point = f"{what}\n{value}"
+    store.set(f"weft/{key}/{rank}", point)
     missing, end = [other for other in range(size) if other != rank], monotonic() + seconds
     while missing:
         missing = [other for other in missing if not store.check([f"weft/{key}/{other}"])]
@@ -50,6 +53,21 @@ def agree(store: Store, what: str, value: str, *, rank: int, size: int, key: str
             sleep(_PAUSE)
     for other in range(size):
         theirs = store.get(f"weft/{key}/{other}").decode()
-        if theirs != value:
-            one, another = f"rank {rank} has {value}", f"rank {other} has {theirs}"
-            raise fail(errors.DIFFERENT, what=what, one=one, other=another)
+        if theirs != point:
+            theirs_what, _, theirs_value = theirs.partition("\n")
+            raise disagreement(rank, (what, value), other, (theirs_what, theirs_value))
+
+
+def disagreement(rank: int, own: Point, other: int, theirs: Point) -> WeftError:
+    """The error ranks-different of two ranks at different points: what they are at, or else the lines of their values that the
+    other one's has not."""
+    (what, value), (theirs_what, theirs_value) = own, theirs
+    if what != theirs_what:
+        one, another = f"rank {rank} is at {what}", f"rank {other} at {theirs_what}"
+        return fail(errors.DIFFERENT, what="where they meet", one=one, other=another)
+    ours, others = value.splitlines(), theirs_value.splitlines()
+    one, another = (
+        ", ".join(line for line in lines if line not in rest) or "nothing of that"
+        for lines, rest in ((ours, others), (others, ours))
+    )
+    return fail(errors.DIFFERENT, what=what, one=f"rank {rank} has {one}", other=f"rank {other} has {another}")

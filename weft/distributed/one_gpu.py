@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from weft.distributed import of_torch
-from weft.distributed.agreement import SECONDS
+from weft.distributed.agreement import SECONDS, Point, disagreement
 from weft.distributed.current import Member, current
 from weft.errors import distributed as errors
 from weft.errors import fail
@@ -38,7 +38,7 @@ class _World:
     torch: Any
     pads: Sequence[Any]
     allocations: list[Sequence[Any]] = field(default_factory=list[Sequence[Any]])
-    at: dict[int, str] = field(default_factory=dict[int, str])
+    at: dict[int, Point] = field(default_factory=dict[int, Point])
     different: BaseException | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     meeting: threading.Barrier = field(init=False)
@@ -46,24 +46,23 @@ class _World:
     def __post_init__(self) -> None:
         self.meeting = threading.Barrier(self.size, self._compare)
 
-    def meet(self, rank: int, at: str) -> None:
+    def meet(self, rank: int, what: str, value: str = "") -> None:
         """Wait for the other ranks, which get to the same point. Raises LaunchError: ranks-different, ranks-silent."""
-        self.at[rank] = at
+        self.at[rank] = what, value
         try:
             self.meeting.wait(SECONDS)
         except threading.BrokenBarrierError as error:
             if self.different is not None:
                 raise self.different from error
             others = ", ".join(str(other) for other in range(self.size) if other != rank)
-            raise fail(errors.SILENT, ranks=others, own=rank, what=at, seconds=SECONDS) from error
+            raise fail(errors.SILENT, ranks=others, own=rank, what=what, seconds=SECONDS) from error
 
     def _compare(self) -> None:
         """Called when all have come, before any goes on."""
         own = self.at[0]
         other = next((rank for rank, at in self.at.items() if at != own), 0)
         if other:
-            one, another = f"rank 0 is at {own}", f"rank {other} at {self.at[other]}"
-            self.different = fail(errors.DIFFERENT, what="where they meet", one=one, other=another)
+            self.different = disagreement(0, own, other, self.at[other])
             raise threading.BrokenBarrierError
 
     def tensor(self, number: int, rank: int, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -110,9 +109,9 @@ class OnOneGpu(Member[_World]):
     @contextmanager
     def agree(self, what: str, value: str) -> Iterator[None]:
         """A block in which all ranks launch the kernel, and nothing else. Raises LaunchError: ranks-different, ranks-silent."""
-        self.world.meet(self.rank, f"{what}, {value}")
+        self.world.meet(self.rank, what, value)
         yield
-        self.world.meet(self.rank, f"the end of this launch: {what}, {value}")
+        self.world.meet(self.rank, f"the end of this launch: {what}", value)
 
     def pads(self) -> Sequence[int]:
         """The addresses of the signal pads."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from weft import simulation
+from weft.distributed.agreement import disagreement
 from weft.distributed.current import Member, current
 from weft.errors import distributed as errors
 from weft.errors import fail
@@ -61,11 +62,7 @@ class Simulated(Member["_World"]):
         own.append((what, value))
         for rank, others in enumerate(self.world.agreed):
             if len(others) >= len(own) and others[len(own) - 1] != own[-1]:
-                theirs, form = others[len(own) - 1]
-                one, other = f"rank {self.rank} has {value}", f"rank {rank} has {form}"
-                raise fail(
-                    errors.DIFFERENT, what=what, one=one, other=other if theirs == what else f"{other}, {theirs}"
-                )
+                raise disagreement(self.rank, own[-1], rank, others[len(own) - 1])
 
     def pads(self) -> Sequence[HostBuffer]:
         """The signal pads."""
@@ -171,8 +168,7 @@ class _World:
         """Raises LaunchError (ranks-different) for a rank that has compared more than another, which would wait for it."""
         most, least = (how(range(self.size), key=lambda rank: len(self.agreed[rank])) for how in (max, min))
         if len(self.agreed[most]) > len(self.agreed[least]):
-            what, value = self.agreed[most][len(self.agreed[least])]
-            raise fail(errors.DIFFERENT, what=what, one=f"rank {most} has {value}", other=f"rank {least} has none")
+            raise disagreement(most, self.agreed[most][len(self.agreed[least])], least, ("the end", ""))
 
     def stand_in(self, array: Any) -> Any:
         """Memory at the multicast address of an array."""

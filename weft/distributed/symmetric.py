@@ -96,7 +96,7 @@ class Symmetric:
         """Before the first launch of a compiled kernel: compare its form, what it has in common on all ranks, with that of the
         other ranks. Raises LaunchError (ranks-different, ranks-silent). Returns a block in which to launch if it has to be
         called before every launch."""
-        return self.group.agree(f"the text, constants or types of kernel {kernel}", form)
+        return self.group.agree(f"kernel {kernel}", form)
 
     def __weft_view__(self) -> SymmetricArgument:
         """The description for a launch."""

@@ -403,19 +403,28 @@ def key0(request: CompileRequest, known: Known | None = None) -> str | None:
 
 
 def common(request: CompileRequest, constexprs: Collection[str]) -> str:
-    """The digest of what a kernel has in common on all ranks that launch it together: its text, constants, types and options.
+    """What a kernel has in common on all ranks that launch it together: a line each for its text, options and target, and for
+    the constant or type of each parameter.
 
     What single numbers and addresses are specialised on may differ, as a rank's number of tokens does; a constant of a
     parameter that is none of `constexprs` is such a number. So may values that the kernel reads from outside, as a rank."""
     function = function_of(request.fn)
     assert function is not None
-    texts = [
-        _argument(argument, None) if name in constexprs else _form(argument)
-        for name, argument in request.arguments.items()
-    ]
-    return digest(source_text(function), *request.arguments, *map(str, texts), repr(request.options), request.target)[
-        :16
-    ]
+    parts = {
+        "its text": digest(source_text(function))[:16],
+        "its options": repr(request.options),
+        "the target": request.target,
+    }
+    for name, argument in request.arguments.items():
+        parts[name] = _shown(argument) if name in constexprs else _form(argument)
+    return "\n".join(f"{name}: {text}" for name, text in parts.items())
+
+
+def _shown(argument: object) -> str:
+    """The text of a constant that people compare: its value if that is short, and else a digest."""
+    value = argument.value if isinstance(argument, Constexpr) else None
+    shown = repr(value) if type(value) in _REPRESENTED else str(_argument(argument, None))
+    return shown if len(shown) <= _LONGEST and "\n" not in shown else digest(shown)[:16]
 
 
 def _form(argument: object) -> str:
