@@ -293,3 +293,16 @@ def test_numbers_of_mixed_sums(run, rng, left, right):
 
 def rounded_or_whole(x, kind):
     return x.astype(kind) if np.dtype(kind).kind in "iu" else rounded(x, kind)
+
+
+@weft.jit
+def of_a_number(out, n):
+    gl.store(out, n.to(gl.float32) / 2 + (n.dtype.primitive_bitwidth if hasattr(n, "dtype") else 0))
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_a_number_has_the_methods_of_a_scalar(run, n):
+    """Also 1, which a kernel is specialised on, so that it is a constant there."""
+    out = np.full(1, np.nan, np.float32)
+    run(of_a_number, 1, out, n)
+    assert out == n / 2 + 32

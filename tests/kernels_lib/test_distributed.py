@@ -269,8 +269,9 @@ def test_matmul_with_sums_over_ranks(ranks: int, seed: int, scatter: bool):
 @pytest.mark.parametrize(
     ("residual", "dtype"), [(True, BF16), pytest.param(False, np.float32, marks=pytest.mark.matrix)]
 )
-def test_all_reduce_rms_norm(ranks: int, method: Any, residual: bool, dtype: Any):
-    rows, d, eps = 7, 200, 1e-5
+@pytest.mark.parametrize("d", [200, 1])
+def test_all_reduce_rms_norm(ranks: int, method: Any, residual: bool, dtype: Any, d: int):
+    rows, eps = 7, 1e-5
     weight = numbers(77, d, dtype)
 
     def on(rank: int):
@@ -417,7 +418,7 @@ def _summed(rank: int) -> float:
 @pytest.mark.parametrize("named", ["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"])
 def test_operands_that_begin_elsewhere_on_each_rank(named: str):
     """All ranks choose one configuration for a product, wherever their arrays begin in a cache line."""
-    rows, depth, columns = 128, 64, 256
+    rows, depth, columns = 192, 64, 248
 
     def placed(shape: tuple[int, int], begin: int) -> Any:
         """An array of ones that begins at a place, in bytes, of a line of 128."""

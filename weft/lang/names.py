@@ -26,8 +26,10 @@ from weft.language import LayoutTensor, LayoutTensorIter, constexpr
 from weft.language.aggregate import is_aggregate
 from weft.language.kinds import type_of
 from weft.language.marks import is_computed, is_constexpr_function, jit_of, unwrap
+from weft.language.promote import to_tensor
 from weft.language.runtime_value import RuntimeValue, article
 from weft.language.storages import ARRAYS
+from weft.language.tensor import tensor
 from weft.views.brackets import FINISH, is_unfinished
 
 _MISSING = object()
@@ -199,7 +201,8 @@ def surrounding(function: FunctionType, name: str) -> Any:
 def attribute(frame: Frame, owner: Any, name: str) -> Any:
     """`owner.name`, unwrapped; methods of aggregates are bound. Raises CompilationError (lang-attribute).
 
-    A constant's `.value` is the constant itself, since the reader unwraps `constexpr` objects.
+    A constant's `.value` is the constant itself, since the reader unwraps `constexpr` objects. A number has what a scalar has,
+    too: an argument may be a scalar in one launch and the constant 1, which kernels are specialised on, in the next.
     """
     record(frame, owner, name)
     if is_aggregate(owner):
@@ -214,9 +217,19 @@ def attribute(frame: Frame, owner: Any, name: str) -> Any:
     found = getattr(owner, name, _MISSING)
     if found is not _MISSING:
         return unwrap(found)
+    if is_of_scalars(owner, name):
+        return getattr(to_tensor(owner), name)
     if name == "type" and isinstance(owner, tuple):
         return type_of(owner)
     return owner if name == "value" else _no_attribute(owner, name)
+
+
+def is_of_scalars(owner: Any, name: str) -> bool:
+    """Whether a number has an attribute as a run-time scalar, and not as what it is in Python."""
+    return type(owner) in (bool, int, float) and not hasattr(owner, name) and name in _OF_SCALARS
+
+
+_OF_SCALARS = frozenset(name for name in dir(tensor) if not name.startswith("_"))
 
 
 def record(frame: Frame, owner: Any, name: str) -> None:

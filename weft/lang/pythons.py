@@ -17,7 +17,7 @@ from weft.errors import source as errors
 from weft.ir.types import DType, float32, int1, int32
 from weft.lang.expressions import items
 from weft.lang.frame import Frame, Unusable
-from weft.lang.names import attribute, record
+from weft.lang.names import attribute, is_of_scalars, record
 from weft.lang.otherwise import instead
 from weft.lang.values import class_of, is_runtime, is_sequence, require_constexpr, show
 from weft.language import LayoutTensor, cast, constexpr, device_print, maximum, minimum, static_print, tensor
@@ -217,7 +217,7 @@ def has_attribute(frame: Frame, owner: Any, name: str) -> bool:
     """`hasattr(owner, "name")`."""
     if isinstance(owner, ModuleType):
         record(frame, owner, name)
-    return hasattr(owner, name)
+    return hasattr(owner, name) or is_of_scalars(owner, name)
 
 
 @handles(issubclass)

@@ -113,7 +113,7 @@ def vector_of(op: str, name: str, value: Any, x: Lines, count: int, dtypes: tupl
         raise fail(errors.ROWS_SHAPE, op=op, name=name, got=list(shape), want=[count], x=x.name, of=list(x.shape))
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size > 1 and stride != step:
+        if size > 1 and stride != step and count:
             nbytes = 2 * count * ITEMSIZE[found.dtype]
             raise fail(errors.ROWS_STRIDES, op=op, name=name, shape=list(shape), strides=list(strides), nbytes=nbytes)
         step *= size
