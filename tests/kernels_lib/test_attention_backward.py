@@ -271,6 +271,27 @@ def test_turns_make_the_gradients_of_each_call_the_same(device, rng):
     assert all(np.array_equal(x, y) for other in others for x, y in zip(first, other, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("columns", "heads", "band", "most", "want"),
+    [
+        (64, 8, 1, 4, (2, 64)),  # L2 has room for a band that fills the multiprocessors
+        (64, 8, 1, 1, (1, 32)),  # it has not
+        (16, 128, 24, 128, (16, 16)),  # two waves, which L2 has room for in any case
+        (27, 20, 1, 9, (5, 27)),  # three programs more than multiprocessors
+        (24, 24, 5, 29, (5, 13)),  # no divisor of the heads fills them
+        (19, 96, 20, 107, (20, 14)),  # only those of several waves do, which L2 has no room for
+        (94, 2, 1, 1, (1, 94)),  # all bands begin at once
+    ],
+)
+def test_bands_of_programs_with_a_causal_mask(columns, heads, band, most, want):
+    assert attend_backward.decreasing(columns, heads, band, most, 132) == want
+
+
+def test_bands_of_programs_that_take_turns():
+    found = [attend_backward.decreasing(64, heads, 2, 4, 132, ordered=True) for heads in (8, 9)]
+    assert found == [(2, 64), (2, 34)]
+
+
 def test_without_keys_gradients_are_zero(device):
     q, k = device.zeros((1, 2, 5, 64), np.float16), device.zeros((1, 1, 0, 64), np.float16)
     out, lse = attention(q, k, k, return_lse=True)

@@ -15,7 +15,8 @@ from tests.kernels_lib.test_attention_code import main_loops
 from weft import language as gl
 from weft.errors import LaunchError
 from weft.kernels import AttentionConfig, attention, block_mask, compile_attention
-from weft.kernels.attend_plan import Parts, make_attention_plan
+from weft.kernels.attend import chosen_attention
+from weft.kernels.attend_plan import LONG, Parts, make_attention_plan
 
 MATRIX = pytest.mark.matrix
 NARROW, BFLOAT16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
@@ -198,9 +199,16 @@ def test_machine_code(size):
     assert (made.n_spills, made.stack) == (0, 0)
     loops = main_loops(compiled.asm["sass"])
     assert len(loops) == (3 if size == 64 else 2)
-    width = 224 if size == 128 else 128
+    width = 192 if size == 128 else 128
     for loop in loops:
         text = " ".join(loop)
         assert text.count("F2FP") == width // 4 and text.count("MUFU.EX2") == width // 2 + 2
         assert not re.findall("PRMT", text)
         assert len(loop) <= {64: 410, 128: 600, 256: 560}[size]
+
+
+def test_long_causal_calls_take_wider_blocks():
+    masked = [chosen_attention(128, 128, Parts(right=True, out="bf16"), 1, queries)[0] for queries in (LONG - 1, LONG)]
+    assert [config.block_n for config in masked] == [128, 224]
+    window = chosen_attention(128, 128, Parts(right=True, left=True, out="bf16"), 1, LONG)[0]
+    assert window.block_n == 128

@@ -14,6 +14,8 @@ from weft.kernels.attend_blocks import EDGE
 from weft.kernels.attend_narrow import Turned, check_narrow, narrow_factor, scale_arguments
 from weft.kernels.attend_options import Options, check_options, factors, sequences_of
 from weft.kernels.attend_plan import (
+    LONG,
+    LONG_TILES,
     NARROW_TILES,
     ROWS,
     SHARED_BYTES,
@@ -195,6 +197,8 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
     config = TILES[size, v_size][parts.bounded]
     if parts.out is not None:
         config = NARROW_TILES[size, v_size][parts.bounded]
+        if queries >= LONG and parts.right and not parts.left:
+            config = LONG_TILES.get((size, v_size), config)
         if parts.key_scales or parts.blocks or parts.exact or parts.documents:
             # Blocks within a scale's, or a mask's; and registers for exact sums, or for bounds from memory.
             config = replace(config, block_n=min(config.block_n, 128))

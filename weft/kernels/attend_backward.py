@@ -25,6 +25,9 @@ PAD = 128
 
 CACHE_BYTES = 24 << 20
 """Of L2, for the queries, their gradients and those of results that the programs at work read and write again and again."""
+WAVE_BYTES = 128 << 20
+"""The most of these for which the programs at work are those of a band, where they take turns along the queries: L2 then holds
+what they are at."""
 
 IN_LINE = 4
 """Programs of a head at a time that add to its gradients of queries in one order: the fewest."""
@@ -176,7 +179,8 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
         band = max(band, min(processors // IN_LINE, IN_LINE_BYTES // bytes_of_head))
     banded = columns
     if plan.parts.right:
-        banded = _banded(columns, batch * kv_heads, band, processors)
+        most = WAVE_BYTES // (members * bytes_of_head)
+        band, banded = decreasing(columns, batch * kv_heads, band, most, processors, ordered)
     dq, dk, dv = (_contiguous(x) for x in (query, key, value))
     return Backward(
         plan, query.dtype, batch * kv_heads * columns, lines, padded,
@@ -194,14 +198,34 @@ def _prepare(arrays: tuple[Any, ...], lse: Any, lse_grad: Any, options: Options,
     )  # fmt: skip
 
 
-def _banded(columns: int, heads: int, band: int, processors: int) -> int:
-    """Columns of programs that are computed band by band, where a program's work decreases along the columns.
+def decreasing(
+    columns: int, heads: int, band: int, most: int, processors: int, ordered: bool = False
+) -> tuple[int, int]:
+    """How many heads form a band, and how many columns of programs are computed band by band, where a program's work decreases
+    along the columns. L2 has room for `band` heads, and for up to `most` if they are one wave.
 
-    Equal bands of a wave or more need no others: short programs of one run beside the long ones of the next, and those of the
-    last band are even by themselves."""
-    if heads % band == 0 and 10 * band * columns >= 9 * processors:
-        return columns
-    return columns - last_columns(columns, heads, processors)
+    Equal bands of whole waves are best: the short programs of one run beside the long ones of the next, all are at about the
+    same queries, and those of the last band end together. On an H200 they made 164 of 239 random calls 1.02 times as fast (from
+    0.94 to 1.18). `ordered` programs wait for one another, which needs no such bands, only those of a wave or more."""
+    if ordered:
+        even = heads % band == 0 and 10 * band * columns >= 9 * processors
+        return band, columns if even else columns - last_columns(columns, heads, processors)
+    fits = [count for count in range(1, heads + 1) if heads % count == 0 and _whole(count * columns, processors)]
+    small = [count for count in fits if count <= band]
+    if small:
+        return small[-1], columns
+    if fits and fits[0] <= most and 2 * fits[0] * columns < 3 * processors:
+        return fits[0], columns
+    if (heads - 1) // band * band * columns < processors:
+        # The longest programs of all bands begin at once.
+        return band, columns
+    return band, columns - last_columns(columns, heads, processors)
+
+
+def _whole(programs: int, processors: int) -> bool:
+    """Whether programs are a wave or several, up to a tenth of one less or a thirty-second more."""
+    waves = max(1, round(programs / processors))
+    return -processors / 10 <= programs - waves * processors <= processors / 32
 
 
 def _sizes(sizes: tuple[int, int]) -> str:
