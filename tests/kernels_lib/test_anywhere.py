@@ -8,13 +8,16 @@ import pytest
 from tests.conftest import Device
 from tests.kernels_lib.rows import MATRIX, TYPES, Recorder, close, launched_twice
 from tests.kernels_lib.test_losses import expected as cross_entropies
+from tests.kernels_lib.test_norms import normalised
 from tests.kernels_lib.test_softmax import expected as softmaxes
 from weft.kernels import (
     RowConfig,
     cross_entropy,
     cross_entropy_backward,
+    layer_norm,
     log_softmax,
     log_softmax_backward,
+    rms_norm,
     rowwise,
     sample,
     softmax,
@@ -96,6 +99,25 @@ def test_softmax_backward(device, rng, shape, dtype):
         if function is log_softmax_backward:
             want = g - np.exp(p) * g.sum(1, keepdims=True)
         close(out.values, want)
+
+
+@pytest.mark.parametrize("dtype", list(TYPES))
+@pytest.mark.parametrize("shape", ROWS)
+def test_norms(device, rng, shape, dtype):
+    values, x = padded(device, rng, shape, dtype)
+    second, residual = padded(device, rng, (*shape[:3], shape[3] + 8), dtype)
+    weight, bias = (rng.standard_normal(shape[1]).astype(TYPES[dtype]) for _ in range(2))
+    given = [device.array(each) for each in (weight, bias)]
+    _, out = padded(device, rng, (*shape[:3], shape[3] + 16), dtype)
+    rms_norm(x.array, given[0], out=out.array)
+    close(out.values, normalised(values, weight))
+    layer_norm(x.array, *given, out=out.array)
+    close(out.values, normalised(values, weight, bias, True, 1e-5))
+    _, total = padded(device, rng, (*shape[:3], shape[3] + 24), dtype)
+    rms_norm(x.array, given[0], residual=residual.array, total=total.array, out=out.array)
+    added = (values.astype(np.float32) + second.astype(np.float32)).astype(TYPES[dtype])
+    close(total.values, added)
+    close(out.values, normalised(added, weight))
 
 
 @pytest.mark.parametrize("numbers", [{}, {"label_smoothing": 0.1, "z_loss": 1e-2}])

@@ -69,6 +69,16 @@ def test_layouts(device, rng, config, cols):
     close(device.numpy(dx), want / np.sqrt(x.astype(np.float64).var(1, keepdims=True) + 1e-5))
 
 
+@pytest.mark.parametrize("cols", [2100, 4097, 6008])
+def test_blocks_of_a_cluster_have_about_as_many_columns(device, rng, cols):
+    """Also where they are fewer than those of fewer blocks' tiles."""
+    x, weight, bias = numbers(rng, 3, cols), numbers(rng, cols), numbers(rng, cols)
+    config = RowConfig(4, 2, each=32)
+    done = layer_norm(*map(device.array, (x, weight, bias)), statistics=True, config=config)
+    close(device.numpy(done.out), normalised(x, weight, bias, True, 1e-5))
+    close(device.numpy(done.mean), x.astype(np.float64).mean(1))
+
+
 @pytest.mark.parametrize("centred", [False, True])
 def test_gradients_are_the_slope(device, rng, centred):
     x, weight, bias, grad = (numbers(rng, *shape) for shape in ((3, 9), (9,), (9,), (3, 9)))

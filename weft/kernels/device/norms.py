@@ -30,7 +30,7 @@ def moments(rows, x, ticket, turn, CENTRED: gl.constexpr):
     own = own / gl.maximum(rows.part_sizes(own), 1.0)
     away = x - each(own)
     if not plan.whole:
-        away = rows.parts(gl.where(rows.column < rows.cols, rows.together(away), 0.0))
+        away = rows.parts(gl.where(rows.inside_columns(), rows.together(away), 0.0))
     found = rows.exchanged(turn, (own, rows.part_sums(away * away), *ticket))
     means, squares = found[0], found[1]
     sizes = rows.part_sizes(means)
@@ -61,15 +61,16 @@ def normalise(
     while row < count:
         ticket = rows.draw()
         rows.arrived()
-        h = rows.take(xs, slot, row).to(gl.float32)
+        here = rows.beginning(x, row, x_stride)
+        h = here.take(xs, slot, row).to(gl.float32)
         if residual is not None:
-            h += rows.take(streams[1], slot, row).to(gl.float32)
+            h += here.take(streams[1], slot, row).to(gl.float32)
         slot = rows.refill(streams, slot, row, following)
         if total is not None:
             # What is normalised is what a reader of `total` sees.
-            rows.store(total, row, total_stride, h)
+            here.store(total, row, total_stride, h)
             h = h.to(total.dtype.element_ty).to(gl.float32)
-        mean, square, tickets = moments(rows, h, ticket, turn, CENTRED)
+        mean, square, tickets = moments(here, h, ticket, turn, CENTRED)
         turn += 1
         rstd = gl.rsqrt(square + eps)
         if means is not None:
@@ -81,19 +82,19 @@ def normalise(
         y = h * rstd[:, None]
         # Loaded here, and not with x, weight and bias take no registers during the reduction, so that more rows are in flight.
         if weight is not None:
-            y = y * rows.load_shared(weight).to(gl.float32)
+            y = y * here.load_shared(weight).to(gl.float32)
         if bias is not None:
-            y = y + rows.load_shared(bias).to(gl.float32)
+            y = y + here.load_shared(bias).to(gl.float32)
         if scales is not None:
             if CENTRED and not plan.whole:
-                magnitude = gl.where(rows.column < rows.cols, gl.abs(y), 0.0)
+                magnitude = gl.where(here.inside_columns(), gl.abs(y), 0.0)
             else:
                 magnitude = gl.abs(y)
             peak = rows.max(magnitude, turn)
             turn += 1
             rows.store_numbers(scales, row, peak / LARGEST)
             y = scaled(y, gl.where(peak > 0, LARGEST / peak, 0.0), out.dtype.element_ty)
-        rows.store(out, row, out_stride, y)
+        here.store(out, row, out_stride, y)
         row, following = following, rows.after(following, tickets)
 
 

@@ -28,7 +28,10 @@ class Stream:
 
 @gl.aggregate
 class Rows:
-    """The rows of a program: `line` [lines, 1] and `column` [.., part] are the places of its tile.
+    """The rows of a program: `line` [lines, 1] and `column` [.., part] are the places of its tile, and `end` is the column
+    behind the last one that the block has.
+
+    The blocks of a cluster have `share` columns each of a row, so that all have about as many; their tiles may have more.
 
     With `plan.align` rows begin anywhere, and a tile `skew` elements before its row, where addresses are aligned (`beginning`):
     columns there are negative. `place_in` [.., part] counts from where the tile begins."""
@@ -37,6 +40,8 @@ class Rows:
     column: gl.tensor
     place_in: gl.tensor
     skew: gl.tensor
+    end: gl.tensor
+    share: gl.tensor
     count: gl.tensor
     cols: gl.tensor
     sent: gl.shared_memory_descriptor | None
@@ -55,15 +60,20 @@ class Rows:
             # Two buffers: a warp that sends for one exchange has got all of the one before, so all have read the one before
             # that.
             sent = gl.allocate_shared_memory(gl.float32, [2, plan.lines, plan.across, plan.numbers], plan.sent)
+        if not plan.align:
+            cols = gl.multiple_of(cols, plan.vec)
+        share, end = gl.to_tensor(plan.part), cols
         if plan.blocks > 1:
-            column = line * plan.part + column
+            if not plan.whole:
+                each = gl.cdiv(cols + max(plan.align - 1, 0), plan.blocks * plan.unit)
+                share = each * plan.unit
+                end = gl.minimum((gl.block_rank_in_cluster() + 1) * share, cols)
+            column = line * share + column
             bars = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
             mbarrier.init(bars.index(0), count=1)
             mbarrier.init(bars.index(1), count=1)
             cluster.arrive()
-        if not plan.align:
-            cols = gl.multiple_of(cols, plan.vec)
-        return Rows(line, column, column, gl.to_tensor(0), count, cols, sent, bars, counter, plan)
+        return Rows(line, column, column, gl.to_tensor(0), end, share, count, cols, sent, bars, counter, plan)
 
     @jit
     def beginning(self, base, row, stride):
@@ -75,10 +85,10 @@ class Rows:
         itemsize: gl.constexpr = base.dtype.element_ty.primitive_bitwidth // 8
         place = (base.to(gl.int64) // itemsize + row.to(gl.int64) * stride).to(gl.int32)
         skew = gl.uniform(place & (align - 1))
-        return Rows(
-            self.line, self.place_in - skew, self.place_in, skew, self.count, self.cols, self.sent, self.bars, self.counter,
-            self.plan,
-        )  # fmt: skip
+        end = self.cols
+        if self.plan.blocks > 1:
+            end = gl.minimum((gl.block_rank_in_cluster() + 1) * self.share - skew, end)
+        return gl.aggregate_replace(self, column=self.place_in - skew, skew=skew, end=end)
 
     @jit
     def ready(self):
@@ -157,14 +167,14 @@ class Rows:
             return self.inside_columns()
         if self.plan.whole:
             return self.line < self.count - row
-        return (self.column < self.cols) & (self.line < self.count - row)
+        return (self.column < self.end) & (self.line < self.count - row)
 
     @jit
     def inside_columns(self):
         """Which columns of the tile there are."""
         if self.plan.align:
-            return (self.column >= 0) & (self.column < self.cols)
-        return self.column < self.cols
+            return (self.column >= 0) & (self.column < self.end)
+        return self.column < self.end
 
     @jit
     def load(self, base, row, stride, other: gl.constexpr = 0.0):
@@ -185,7 +195,10 @@ class Rows:
 
     @jit
     def load_shared(self, base):
-        """A vector of the length of a row, such as a weight; 0 beyond its end."""
+        """A vector of the length of a row, such as a weight; 0 beyond its end. It has another alignment than rows that begin
+        anywhere."""
+        if self.plan.align:
+            return gl.load(base + self.column, mask=self.inside_columns(), other=0.0)
         if self.plan.whole:
             return gl.load(self.aligned(base) + self.column)
         return gl.load(self.aligned(base) + self.column, mask=self.inside_columns(), other=0.0)
@@ -201,7 +214,7 @@ class Rows:
         if self.plan.whole:
             async_copy.async_copy_global_to_shared(buffer, addresses)
         else:
-            async_copy.async_copy_global_to_shared(buffer, addresses, mask=self.spread() < self.cols)
+            async_copy.async_copy_global_to_shared(buffer, addresses, mask=self.spread() < self.end)
         return buffer
 
     @jit
@@ -340,8 +353,7 @@ class Rows:
         piece = gl.arange(0, like.shape[1], nested(like.layout, 1)) * (plan.across * plan.span)
         column = piece[None, :, None, None] + warp[None, None, :, None] + lane[None, None, None, :]
         if plan.blocks > 1:
-            line = gl.arange(0, plan.lines, nested(like.layout, 0)) * plan.part
-            column = column + line[:, None, None, None]
+            return column < self.end - gl.block_rank_in_cluster() * self.share
         return column < self.cols
 
     @jit
@@ -355,10 +367,16 @@ class Rows:
         plan: gl.constexpr = self.plan
         line = gl.arange(0, plan.lines, gl.SliceLayout(1, like.layout))[:, None]
         warp = gl.arange(0, plan.across, gl.SliceLayout(0, like.layout))[None, :]
-        first = warp * plan.span + (line * plan.part if plan.blocks > 1 else line * 0)
-        rest = gl.clamp((self.cols - first).to(gl.float32), 0.0, plan.part * 1.0).to(gl.int32)
+        own = self.cols + self.skew + line * 0
+        if plan.blocks > 1:
+            # `like` may have the numbers of all blocks.
+            own = gl.minimum(own - line * self.share, self.share)
+        rest = gl.clamp((own - warp * plan.span).to(gl.float32), 0.0, plan.part * 1.0).to(gl.int32)
         step: gl.constexpr = plan.across * plan.span
-        return (rest // step * plan.span + gl.minimum(rest % step, plan.span)).to(gl.float32)
+        size = rest // step * plan.span + gl.minimum(rest % step, plan.span)
+        if plan.align:
+            size -= gl.where((line == 0) & (warp == 0), self.skew, 0)
+        return size.to(gl.float32)
 
     @jit
     def exchanged(self, turn, values):
@@ -436,7 +454,7 @@ class Rows:
         """Store the program's sums over its rows, as row `program_id` of a matrix [programs, columns]."""
         start = base + gl.program_id(0).to(gl.int64) * self.cols
         if self.plan.blocks > 1:
-            gl.store(start + self.column, x, mask=self.column < self.cols)
+            gl.store(start + self.column, x, mask=self.inside_columns())
         else:
             column = gl.arange(0, self.plan.part, gl.SliceLayout(0, self.plan.layout))
             gl.store(start + column, gl.sum(x, axis=0), mask=column < self.cols)
