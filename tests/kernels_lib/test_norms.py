@@ -13,6 +13,7 @@ from tests.kernels_lib.test_errors import Elsewhere, refused
 from weft.kernels import RowConfig, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from weft.kernels.device.norms import normalise, normalise_backward
 from weft.kernels.rows import norms
+from weft.kernels.rows.plan import chosen_moments
 from weft.runtime import nvrtc
 
 LAYOUTS = [
@@ -224,3 +225,18 @@ def test_machine_code_of_two_sums(monkeypatch, cols):
     layer_norm_backward(x, x, weight, *[numbers_of_rows.astype(np.float32)] * 2)
     ((arguments, options),) = recorder.given
     assert normalise_backward.warmup(*arguments, **options, target="sm_90a").n_spills == 0
+
+
+@pytest.mark.parametrize(
+    ("cols", "few", "want"),
+    [
+        (768, True, RowConfig(1, 1, 64, ahead=1)),
+        (1536, True, RowConfig(1, 1, 64, ahead=0)),
+        (5120, True, RowConfig(1, 4, 64, ahead=1)),
+        (4096, True, RowConfig()),  # a tile that rows fill
+        (128, True, RowConfig()),  # short
+        (768, False, RowConfig()),
+    ],
+)
+def test_layer_norm_of_few_registers_takes_few_warps(cols, few, want):
+    assert chosen_moments(cols, few=few) == want

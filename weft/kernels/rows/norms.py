@@ -24,6 +24,7 @@ from weft.kernels.rows.operands import (
     width_of,
 )
 from weft.kernels.rows.plan import (
+    ACCESS_BYTES,
     BACKWARD_REGISTERS,
     LARGE_WARPS,
     SUMS_PART,
@@ -39,13 +40,12 @@ from weft.kernels.rows.plan import (
 )
 from weft.plain import as_number
 
-
 ANYWHERE_REGISTERS = (0, 96, BACKWARD_REGISTERS)
-"""Registers of a thread for rows that begin anywhere, by the number of vectors, such as a weight, which are then read element by
-element: without spills."""
+"""Registers of a thread for rows that begin anywhere, by the number of vectors, such as a weight, which are then read element
+by element: without spills."""
 ELEMENTWISE = 2048
-"""Elements of vectors up to which that pays. Of a copy's rate on an H200, RMSNorm of 2,007 columns 0.79 instead of 0.60, of 5,003
-0.49 instead of 0.53; with a residual, which is one array more that is read in vectors, 0.60 instead of 0.42."""
+"""Elements of vectors up to which that pays. Of a copy's rate on an H200, RMSNorm of 2,007 columns 0.79 instead of 0.60, of
+5,003 0.49 instead of 0.53; with a residual, which is one array more that is read in vectors, 0.60 instead of 0.42."""
 
 
 class Normalised(NamedTuple):
@@ -151,7 +151,10 @@ def _forward(
         vec, align = access_of(config, source, second, target, summed)
         if not align or (count * source.cols > ELEMENTWISE and not (second and count < 2)):
             vec, align = width_of(source.cols, source, second, target, summed, *vectors), 0
-        config = config or (chosen_moments if op == "layer_norm" else chosen_rows)(reached(source.cols, align))
+        if config is None:
+            cols = reached(source.cols, align)
+            few = second is None and source.itemsize == 2 and vec == ACCESS_BYTES // 2
+            config = chosen_moments(cols, few=few) if op == "layer_norm" else chosen_rows(cols)
         check_columns(op, source, config)
         # Large blocks leave a multiprocessor nothing to do while they wait for a row.
         ahead = config.copies(

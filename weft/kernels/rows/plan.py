@@ -24,10 +24,11 @@ SUMS_REGISTERS, SUMS_PART, SUMS_WARPS = 168, 8192, 8
 LEAST_COPY = 4
 """Bytes of the smallest cp.async."""
 LARGE_WARPS = 16
-"""Warps of a block of which a multiprocessor has two, or with 64 elements in a thread one, by their registers: while it waits for
-a row there is nothing else to do. Of rows that fill a tile partly, half as many warps have too few bytes on their way."""
-MOMENTS_PART = 2048
-"""Columns of a warp that adds up deviations from a mean, with 64 elements in each thread."""
+"""Warps of a block of which a multiprocessor has two, or with 64 elements in a thread one, by their registers: while it waits
+for a row there is nothing else to do. Of rows that fill a tile partly, half as many warps have too few bytes on their way."""
+MOMENTS_PART, MOMENTS_LEAST = 2048, 512
+"""Columns of a warp that adds up deviations from a mean, with 64 elements in each thread, and the fewest of a row for which it
+does."""
 USUAL_PART, LONGEST_PART = 16384, 32768
 """Columns of a block: as long as larger clusters exist, and at most."""
 LONG_PART = 8192
@@ -155,17 +156,18 @@ def long_rows(cols: int, most: int = CLUSTERS[-1]) -> RowConfig:
     return RowConfig(blocks, min(max(part // (2 * EACH * WARP_SIZE), USUAL_WARPS), MOST_WARPS), 2 * EACH)
 
 
-def chosen_moments(cols: int) -> RowConfig:
+def chosen_moments(cols: int, *, few: bool) -> RowConfig:
     """The configuration where deviations from a mean are added up. For rows that take a cluster, 32 elements with their mean,
     weight and bias are too many for the registers of large blocks: of a copy's rate on an H200 0.94 instead of 0.77 (65,536),
     0.92 instead of 0.64 (131,072; with 16 blocks 0.90).
 
-    Few warps share what they do for a row, and copy the next one meanwhile: 0.95 to 0.99 instead of 0.77 to 0.88 (640, 768,
-    1,024), 0.88 to 0.90 instead of 0.80 to 0.83 (2,560, 5,120). One warp of 2,048 columns does not copy: 0.87 instead of 0.85
-    (1,280). Rows that fill a larger tile need less of both (4,096: 0.96 to 0.98)."""
+    `few`: an element takes few registers, which is one array of 16 bits, in vectors. Then few warps share what they do for a
+    row, and copy the next one meanwhile: 0.96 to 0.99 instead of 0.76 to 0.86 (640, 768, 1,024), 0.87 to 0.91 instead of 0.78
+    to 0.82 (2,560, 5,120, 6,144). One warp of up to 2,048 columns does not copy: 0.94 instead of 0.85 (1,536). Rows that fill a
+    larger tile gain nothing (4,096: 0.95), and short ones lose (128: 0.92 instead of 0.96)."""
     part = power_of_two(cols)
     if cols <= USUAL_PART:
-        if cols == part >= MOMENTS_PART:
+        if not few or cols < MOMENTS_LEAST or cols == part >= MOMENTS_PART:
             return chosen_rows(cols)
         return RowConfig(1, max(part // MOMENTS_PART, 1), 2 * EACH, ahead=part != MOMENTS_PART)
     return long_rows(cols, 8 if cols <= 16 * LONG_PART else CLUSTERS[-1])
