@@ -19,6 +19,9 @@ TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
 SHAPES = ((16384, 4096), (8192, 8192), (4096, 16384), (2048, 65536), (1048576, 128))
 LONG = (1024, 131072)
 LOGITS = (8192, 128256)
+HIDDEN = 640, 768, 1024, 1280, 2048, 2560, 3072, 5120, 6144, 7168, 12288, 18432
+VOCABULARIES = 32000, 50257, 100277, 129280, 151936, 256000
+"""Columns of rows of published models."""
 TOKENS = 8192
 SEED = 20261123
 SHAPES_DRAWN = 24
@@ -303,6 +306,24 @@ def random_jobs(shapes: Iterable[tuple[int, int]], dtype: str = "bfloat16", devi
                     break
 
 
+def model_jobs(
+    hidden: Iterable[tuple[int, int]], logits: Iterable[tuple[int, int]], dtype: str = "bfloat16", device: str = "cuda"
+) -> Iterable[Job]:
+    """The norms of hidden states, and softmax and cross-entropy with gradients of logits."""
+    wanted = ("rms_norm", "layer_norm of", "softmax of", "log_softmax of", "cross_entropy with")
+    for jobs, shapes in ((norm_jobs, hidden), (softmax_jobs, logits), (cross_entropy_jobs, logits)):
+        for job in jobs(shapes, dtype, device):
+            if job.what.startswith(wanted):
+                yield replace(job, compiled=False)
+
+
+def _models(quick: bool) -> list[Line]:
+    few, most = (1 if quick else None), ELEMENTS[1]
+    hidden = [(most // cols, cols) for cols in HIDDEN[:few]]
+    logits = [(4 * most // cols, cols) for cols in VOCABULARIES[:few]]
+    return _part(lambda _: model_jobs(hidden, logits), quick, rounds=10)
+
+
 def spread(lines: list[Line]) -> list[Line]:
     """The distribution of the rates, as parts of the copy's, before the lines themselves."""
     found: list[Line] = []
@@ -341,5 +362,6 @@ PARTS = {
     "cross_entropy": ("Cross-entropy", partial(_part, lambda quick: cross_entropy_jobs((LOGITS,)))),
     "elementwise": ("Rotary embeddings and gates", partial(_part, lambda quick: elementwise_jobs())),
     "experts": ("Choice and order of experts", partial(_part, lambda quick: expert_jobs())),
+    "models": ("Rows of models", _models),
     "random": ("Rows of random shapes", _random),
 }

@@ -23,6 +23,7 @@ JOBS = {
     "cross_entropy": lambda: rows.cross_entropy_jobs([(4, 1000)], "float32", "cpu"),
     "elementwise": lambda: rows.elementwise_jobs(3, "float32", "cpu"),
     "experts": lambda: rows.expert_jobs(50, "cpu"),
+    "models": lambda: rows.model_jobs([(3, 136)], [(2, 600)], "float32", "cpu"),
     "random": lambda: rows.random_jobs([(5, 129)], "float32", "cpu"),
 }
 
