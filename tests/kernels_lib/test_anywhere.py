@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Device
+from tests.cuda.build import needs_nvrtc
 from tests.kernels_lib.rows import MATRIX, TYPES, Recorder, close, launched_twice
 from tests.kernels_lib.test_losses import expected as cross_entropies
 from tests.kernels_lib.test_norms import normalised
@@ -24,8 +25,9 @@ from weft.kernels import (
     softmax_backward,
 )
 from weft.kernels.device.losses import cross_entropy_clusters
+from weft.kernels.device.norms import normalise
 from weft.kernels.device.softmax import softmax_rows
-from weft.kernels.rows import losses
+from weft.kernels.rows import losses, norms
 from weft.kernels.rows.operands import access_of, lines_of
 
 ROWS = [
@@ -212,3 +214,44 @@ def test_they_are_copied_ahead_in_vectors(module, name, kernel, monkeypatch):
     ((arguments, options),) = recorder.given
     text = kernel.warmup(*arguments, **options, target="sm_90a").asm["cuda"]
     assert "copy_async_16_part(" in text and "store_f16x8_if(" in text and "store_f16x8_part(" in text
+
+
+@pytest.mark.parametrize("shape", ROWS)
+def test_layer_norm_of_vectors(device, rng, shape):
+    """Also without vectors of its own, with what a backward pass needs, and in 8 bits."""
+    values, x = padded(device, rng, shape, "bfloat16")
+    want = normalised(values, np.ones(shape[1]), None, True, 1e-5)
+    _, out = padded(device, rng, (*shape[:3], shape[3] + 8), "bfloat16")
+    done = layer_norm(x.array, out=out.array, statistics=True)
+    close(out.values, want)
+    close(device.numpy(done.mean), values.astype(np.float64).mean(1))
+    small = layer_norm(x.array, out_dtype="int8")
+    scaled = device.numpy(small.out).astype(np.float64) * device.numpy(small.scales)[:, None]
+    np.testing.assert_allclose(scaled, want, atol=0.51 * np.abs(want).max() / 127)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("cols", "vectors", "residual", "want"),
+    [
+        (2007, 1, False, True),
+        (5003, 1, False, False),  # more elements of the weight than that is worth
+        (5003, 1, True, True),
+        (1001, 2, False, True),
+        (2007, 2, True, False),
+        (20_003, 0, False, False),  # a mean over a cluster
+        (20_003, 1, True, True),
+    ],
+)
+def test_which_norms_are_read_in_vectors(monkeypatch, cols, vectors, residual, want):
+    recorder = Recorder()
+    monkeypatch.setattr(norms, "normalise", recorder)
+    monkeypatch.setattr(norms, "persistent", lambda *_: 1)
+    x = np.zeros((3, cols), np.float16)
+    weight, more = np.zeros(cols, np.float16), {"residual": x.copy()} if residual else {}
+    mean = vectors == 2 or (not residual and vectors == 0)
+    (layer_norm if mean else rms_norm)(x, *[weight] * vectors, **more)
+    ((arguments, options),) = recorder.given
+    assert bool(arguments[-1].align) is want
+    if want:
+        assert normalise.warmup(*arguments, **options, target="sm_90a").n_spills == 0

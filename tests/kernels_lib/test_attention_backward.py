@@ -15,6 +15,7 @@ from weft import language as gl
 from weft.errors import CompilationError, LaunchError
 from weft.kernels import attend_backward, attention, attention_backward
 from weft.kernels.device import attend_backward as device_code
+from weft.kernels.device.schedulers import in_two_parts
 
 MATRIX = pytest.mark.matrix
 
@@ -41,6 +42,14 @@ def bent_numbers(s):
     away, half = query[:, None] - key, np.where(query[:, None] >= key, s, s / 2) / 2
     bias = SLOPES[:, None, None].astype(np.float64) * abs(away)
     return np.maximum(1.5 * np.tanh(half / 1.5), -1) + np.exp(-abs(s)) - 0.1 * s**2 - bias
+
+
+@weft.jit
+def numbered(found, count, heads, columns, band, banded):
+    for number in range(count):
+        head, column = in_two_parts(number, heads, columns, band, banded)
+        gl.store(found + 2 * number, head)
+        gl.store(found + 2 * number + 1, column)
 
 
 def test_the_reference_by_finite_differences():
@@ -285,6 +294,17 @@ def test_turns_make_the_gradients_of_each_call_the_same(device, rng):
 )
 def test_bands_of_programs_with_a_causal_mask(columns, heads, band, most, want):
     assert attend_backward.decreasing(columns, heads, band, most, 132) == want
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_programs_have_each_column_of_each_head_once(seed):
+    rng = np.random.default_rng(seed)
+    columns, heads, band, most = (int(2 ** rng.uniform(0, bits)) for bits in (6, 6, 5, 7))
+    processors, ordered = int(rng.integers(1, 149)), bool(rng.integers(2))
+    band, banded = attend_backward.decreasing(columns, heads, band, most, processors, ordered)
+    found = np.empty((columns * heads, 2), np.int32)
+    numbered[1,](found, columns * heads, heads, columns, band, banded)
+    assert set(map(tuple, found)) == {(head, column) for head in range(heads) for column in range(columns)}
 
 
 def test_bands_of_programs_that_take_turns():

@@ -210,5 +210,6 @@ def test_machine_code(size):
 def test_long_causal_calls_take_wider_blocks():
     masked = [chosen_attention(128, 128, Parts(right=True, out="bf16"), 1, queries)[0] for queries in (LONG - 1, LONG)]
     assert [config.block_n for config in masked] == [128, 224]
-    window = chosen_attention(128, 128, Parts(right=True, left=True, out="bf16"), 1, LONG)[0]
-    assert window.block_n == 128
+    for part in ({"left": True}, {"lse": True}, {"documents": True}, {"key_scales": True}, {"mask_mod": before}):
+        config, _ = chosen_attention(128, 128, Parts(right=True, out="bf16", **part), 1, LONG)
+        assert (config.block_n, config.stages) == (128, 3)

@@ -82,6 +82,18 @@ def test_rows_in_place(device, rng, ahead):
     close(device.numpy(logits), expected(x, labels)[2])
 
 
+@pytest.mark.parametrize("numbers", NUMBERS, ids=["plain", "smoothed"])
+def test_classes_where_blocks_of_a_cluster_meet(device, rng, numbers):
+    """One thread has a class: blocks of four have 1,056 columns each of 4,200 float32, the last one 1,032."""
+    labels = np.array([0, 1055, 1056, 2111, 2112, 3167, 3168, 4199])
+    x = (rng.standard_normal((len(labels), 4200)) * 3).astype(np.float32)
+    loss, lse, grad = expected(x, labels, **numbers)
+    logits = device.array(x)
+    got = cross_entropy(logits, device.array(labels), grad=logits, config=RowConfig(4, 2, 64), **numbers)
+    for each, want in zip((*got, logits), (loss, lse, grad), strict=True):
+        close(device.numpy(each), want, 1e-4)
+
+
 def test_the_gradient_is_the_slope(device, rng):
     x, labels = given(rng, 3, 6)
     upper = rng.standard_normal(3).astype(np.float32)

@@ -70,14 +70,20 @@ def test_layouts(device, rng, config, cols):
     close(device.numpy(dx), want / np.sqrt(x.astype(np.float64).var(1, keepdims=True) + 1e-5))
 
 
-@pytest.mark.parametrize("cols", [2100, 4097, 6008])
-def test_blocks_of_a_cluster_have_about_as_many_columns(device, rng, cols):
-    """Also where they are fewer than those of fewer blocks' tiles."""
-    x, weight, bias = numbers(rng, 3, cols), numbers(rng, cols), numbers(rng, cols)
-    config = RowConfig(4, 2, each=32)
-    done = layer_norm(*map(device.array, (x, weight, bias)), statistics=True, config=config)
+@pytest.mark.parametrize(("cols", "config"), [
+    (2100, RowConfig(4, 2)), (4097, RowConfig(4, 2)), (6008, RowConfig(4, 2)), (200, RowConfig(16, 4)),
+    (3000, RowConfig(8, 1, ahead=0)),
+])  # fmt: skip
+def test_blocks_of_a_cluster_have_about_as_many_columns(device, rng, cols, config):
+    """Also where fewer blocks could hold the row, and where some have none."""
+    x, weight, bias, grad = numbers(rng, 3, cols), numbers(rng, cols), numbers(rng, cols), numbers(rng, 3, cols)
+    given = [device.array(each) for each in (x, weight, bias)]
+    done = layer_norm(*given, statistics=True, config=config)
     close(device.numpy(done.out), normalised(x, weight, bias, True, 1e-5))
     close(device.numpy(done.mean), x.astype(np.float64).mean(1))
+    _, dw, db = layer_norm_backward(device.array(grad), *given[:2], done.mean, done.rstd, config=config)
+    close(device.numpy(db), grad.astype(np.float64).sum(0))
+    close(device.numpy(dw), (grad * normalised(x, np.ones(cols), None, True, 1e-5)).sum(0))
 
 
 @pytest.mark.parametrize("centred", [False, True])

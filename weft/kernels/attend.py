@@ -197,9 +197,10 @@ def chosen_attention(size: int, v_size: int, parts: Parts, members: int, queries
     config = TILES[size, v_size][parts.bounded]
     if parts.out is not None:
         config = NARROW_TILES[size, v_size][parts.bounded]
-        if queries >= LONG and parts.right and not parts.left:
+        small = parts.key_scales or parts.blocks or parts.exact or parts.documents
+        if queries >= LONG and parts.right and not (small or parts.left or parts.mask_mod is not None):
             config = LONG_TILES.get((size, v_size), config)
-        if parts.key_scales or parts.blocks or parts.exact or parts.documents:
+        if small:
             # Blocks within a scale's, or a mask's; and registers for exact sums, or for bounds from memory.
             config = replace(config, block_n=min(config.block_n, 128))
     if parts.sequences:

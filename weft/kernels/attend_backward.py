@@ -26,8 +26,8 @@ PAD = 128
 CACHE_BYTES = 24 << 20
 """Of L2, for the queries, their gradients and those of results that the programs at work read and write again and again."""
 WAVE_BYTES = 128 << 20
-"""The most of these for which the programs at work are those of a band, where they take turns along the queries: L2 then holds
-what they are at."""
+"""The most of these for a band of one wave. They may be more than L2 holds, because all programs of such a band are at about
+the same queries."""
 
 IN_LINE = 4
 """Programs of a head at a time that add to its gradients of queries in one order: the fewest."""
@@ -214,6 +214,7 @@ def decreasing(
     small = [count for count in fits if count <= band]
     if small:
         return small[-1], columns
+    # More heads than that are at as many places, for which L2 has no room: several waves gained nothing.
     if fits and fits[0] <= most and 2 * fits[0] * columns < 3 * processors:
         return fits[0], columns
     if (heads - 1) // band * band * columns < processors:

@@ -82,8 +82,8 @@ fewer exponentials of maxima and fewer waits for each key. With a mask they have
 
 LONG_TILES = {(128, 128): AttentionConfig(224, ahead=True)}
 LONG = 12_288
-"""Those of float8 with a causal mask alone from so many queries on, most of whose blocks need no mask: 5 % faster than blocks
-of 128 keys at 16,384 queries, and from 0 % at 8,192 to 8 % at 1,000 slower (H200)."""
+"""Those of float8 with a causal mask and nothing else from so many queries on, most of whose blocks need no mask: 5 % faster
+than blocks of 128 keys at 16,384 queries, and from 0 % at 8,192 to 8 % at 1,000 slower (H200)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,9 +240,9 @@ def class_of(rows, label, logits, row, stride, ignored):
     column = gl.where(inside, label, 0).to(gl.int32)
     threads: gl.constexpr = 32 * plan.warps
     place = column + rows.beginning(logits, row, stride).skew
-    own = place - gl.block_rank_in_cluster() * rows.share
+    own = place - gl.block_rank_in_cluster() * rows.portion
     holder = (own & (threads * plan.vec - 1)) // plan.vec
-    mine = (own >= 0) & (own < rows.share) & (holder == gl.thread_idx.x)
+    mine = (own >= 0) & (own < rows.portion) & (holder == gl.thread_idx.x)
     at = logits + row.to(gl.int64) * stride + column
     return Class(column, counts, inside, mine, gl.load(at, mask=mine & inside & counts, other=0.0))
 

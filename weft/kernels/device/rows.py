@@ -31,7 +31,7 @@ class Rows:
     """The rows of a program: `line` [lines, 1] and `column` [.., part] are the places of its tile, and `end` is the column
     behind the last one that the block has.
 
-    The blocks of a cluster have `share` columns each of a row, so that all have about as many; their tiles may have more.
+    The blocks of a cluster have `portion` columns each of a row, so that all have about as many; their tiles may have more.
 
     With `plan.align` rows begin anywhere, and a tile `skew` elements before its row, where addresses are aligned (`beginning`):
     columns there are negative. `place_in` [.., part] counts from where the tile begins."""
@@ -41,7 +41,7 @@ class Rows:
     place_in: gl.tensor
     skew: gl.tensor
     end: gl.tensor
-    share: gl.tensor
+    portion: gl.tensor
     count: gl.tensor
     cols: gl.tensor
     sent: gl.shared_memory_descriptor | None
@@ -62,18 +62,18 @@ class Rows:
             sent = gl.allocate_shared_memory(gl.float32, [2, plan.lines, plan.across, plan.numbers], plan.sent)
         if not plan.align:
             cols = gl.multiple_of(cols, plan.vec)
-        share, end = gl.to_tensor(plan.part), cols
+        portion, end = gl.to_tensor(plan.part), cols
         if plan.blocks > 1:
             if not plan.whole:
                 each = gl.cdiv(cols + max(plan.align - 1, 0), plan.blocks * plan.unit)
-                share = each * plan.unit
-                end = gl.minimum((gl.block_rank_in_cluster() + 1) * share, cols)
-            column = line * share + column
+                portion = each * plan.unit
+                end = gl.minimum((gl.block_rank_in_cluster() + 1) * portion, cols)
+            column = line * portion + column
             bars = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
             mbarrier.init(bars.index(0), count=1)
             mbarrier.init(bars.index(1), count=1)
             cluster.arrive()
-        return Rows(line, column, column, gl.to_tensor(0), end, share, count, cols, sent, bars, counter, plan)
+        return Rows(line, column, column, gl.to_tensor(0), end, portion, count, cols, sent, bars, counter, plan)
 
     @jit
     def beginning(self, base, row, stride):
@@ -87,7 +87,7 @@ class Rows:
         skew = gl.uniform(place & (align - 1))
         end = self.cols
         if self.plan.blocks > 1:
-            end = gl.minimum((gl.block_rank_in_cluster() + 1) * self.share - skew, end)
+            end = gl.minimum((gl.block_rank_in_cluster() + 1) * self.portion - skew, end)
         return gl.aggregate_replace(self, column=self.place_in - skew, skew=skew, end=end)
 
     @jit
@@ -346,14 +346,16 @@ class Rows:
 
     @jit
     def real(self, like):
-        """Which accesses [lines, pieces, across, lanes] are of columns that there are, as a tile of the layout of `like`."""
+        """Which accesses [lines, pieces, across, lanes] are of columns that there are, as a tile of the layout of `like`. Rows
+        that begin anywhere cut accesses."""
         plan: gl.constexpr = self.plan
+        gl.static_assert(not plan.align)
         lane = gl.arange(0, like.shape[3], nested(like.layout, 3)) * plan.vec
         warp = gl.arange(0, like.shape[2], nested(like.layout, 2)) * plan.span
         piece = gl.arange(0, like.shape[1], nested(like.layout, 1)) * (plan.across * plan.span)
         column = piece[None, :, None, None] + warp[None, None, :, None] + lane[None, None, None, :]
         if plan.blocks > 1:
-            return column < self.end - gl.block_rank_in_cluster() * self.share
+            return column < self.end - gl.block_rank_in_cluster() * self.portion
         return column < self.cols
 
     @jit
@@ -370,7 +372,7 @@ class Rows:
         own = self.cols + self.skew + line * 0
         if plan.blocks > 1:
             # `like` may have the numbers of all blocks.
-            own = gl.minimum(own - line * self.share, self.share)
+            own = gl.minimum(own - line * self.portion, self.portion)
         rest = gl.clamp((own - warp * plan.span).to(gl.float32), 0.0, plan.part * 1.0).to(gl.int32)
         step: gl.constexpr = plan.across * plan.span
         size = rest // step * plan.span + gl.minimum(rest % step, plan.span)

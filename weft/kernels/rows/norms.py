@@ -40,9 +40,10 @@ from weft.kernels.rows.plan import (
 )
 from weft.plain import as_number
 
-ANYWHERE_REGISTERS = (0, 96, BACKWARD_REGISTERS)
-"""Registers of a thread for rows that begin anywhere, by the number of vectors, such as a weight, which are then read element
-by element: without spills."""
+ANYWHERE_REGISTERS = 96
+"""Registers of a thread for rows that begin anywhere, whose vectors, such as a weight, are read element by element. Two
+vectors, or one array more with deviations from a mean, take those of a backward pass. So do blocks of 8 warps, of which a
+multiprocessor has no more with fewer registers. `layer_norm` with all of it spills 24 bytes, and nothing else any."""
 ELEMENTWISE = 2048
 """Elements of vectors up to which that pays. Of a copy's rate on an H200, RMSNorm of 2,007 columns 0.79 instead of 0.60, of
 5,003 0.49 instead of 0.53; with a residual, which is one array more that is read in vectors, 0.60 instead of 0.42."""
@@ -147,29 +148,33 @@ def _forward(
         for wanted in (dtype in LARGEST, statistics and op == "layer_norm", statistics)
     )
     if source.rows and source.cols:
-        count = sum(each is not None for each in vectors)
+        count, centred = sum(each is not None for each in vectors), op == "layer_norm"
         vec, align = access_of(config, source, second, target, summed)
-        if not align or (count * source.cols > ELEMENTWISE and not (second and count < 2)):
+        pays = count * source.cols <= ELEMENTWISE or (second is not None and count < 2)
+        if not (align and pays) or (centred and source.cols > USUAL_PART):
             vec, align = width_of(source.cols, source, second, target, summed, *vectors), 0
         if config is None:
             cols = reached(source.cols, align)
-            few = second is None and source.itemsize == 2 and vec == ACCESS_BYTES // 2
-            config = chosen_moments(cols, few=few) if op == "layer_norm" else chosen_rows(cols)
+            few = second is None and source.itemsize == 2 and vec == ACCESS_BYTES // 2 and not align
+            config = chosen_moments(cols, few=few) if centred else chosen_rows(cols)
         check_columns(op, source, config)
         # Large blocks leave a multiprocessor nothing to do while they wait for a row.
         ahead = config.copies(
             config.num_ctas > 1 or config.num_warps >= LARGE_WARPS >> partly(config, source.cols),
             vec * min(source.itemsize, second.itemsize if second else 4),
         )
-        numbers = 2 if op == "layer_norm" else 1
+        numbers = 2 if centred else 1
         plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, numbers=numbers, align=align)
         plan = drawing(plan, source.rows, numbers)
         counter = counter_of(plan, x, stream)
         given = (
             x, residual, weight, bias, out, total, scales, means, rstds, counter, source.rows, source.cols, *pitches(source,
-            second, target, summed), float(eps), op == "layer_norm", LARGEST.get(dtype, 0.0), plan,
+            second, target, summed), float(eps), centred, LARGEST.get(dtype, 0.0), plan,
         )  # fmt: skip
-        most = max(plan.registers, ANYWHERE_REGISTERS[count] if align else 0)
+        most = plan.registers
+        if align:
+            crowded = count > 1 or (centred and second is not None) or plan.warps >= LARGE_WARPS // 2
+            most = BACKWARD_REGISTERS if crowded else ANYWHERE_REGISTERS
         options: dict[str, Any] = {**plan.options, "maxnreg": most}
         key = _key(source, second, target, summed, *vectors, scales, means, rstds)
         programs = groups_of(plan, source.rows)

@@ -92,7 +92,7 @@ class RowPlan:
 
     @property
     def unit(self) -> int:
-        """Columns of which the blocks of a cluster have some each: whole lines of L2, if rows begin at one."""
+        """What the columns of each block of a cluster are a multiple of: with accesses of 16 bytes a line of L2."""
         return 8 * self.vec
 
     @property
@@ -169,7 +169,7 @@ def chosen_moments(cols: int, *, few: bool) -> RowConfig:
     if cols <= USUAL_PART:
         if not few or cols < MOMENTS_LEAST or cols == part >= MOMENTS_PART:
             return chosen_rows(cols)
-        return RowConfig(1, max(part // MOMENTS_PART, 1), 2 * EACH, ahead=part != MOMENTS_PART)
+        return RowConfig(1, max(part // MOMENTS_PART, 1), 2 * EACH, ahead=int(part != MOMENTS_PART))
     return long_rows(cols, 8 if cols <= 16 * LONG_PART else CLUSTERS[-1])
 
 
