@@ -67,7 +67,7 @@ class Rows:
             if not plan.whole:
                 each = gl.cdiv(cols + max(plan.align - 1, 0), plan.blocks * plan.unit)
                 portion = each * plan.unit
-                end = gl.minimum((gl.block_rank_in_cluster() + 1) * portion, cols)
+                end = end_of_block(cols, portion, 0)
             column = line * portion + column
             bars = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
             mbarrier.init(bars.index(0), count=1)
@@ -87,7 +87,7 @@ class Rows:
         skew = gl.uniform(place & (align - 1))
         end = self.cols
         if self.plan.blocks > 1:
-            end = gl.minimum((gl.block_rank_in_cluster() + 1) * self.portion - skew, end)
+            end = end_of_block(self.cols, self.portion, skew)
         return gl.aggregate_replace(self, column=self.place_in - skew, skew=skew, end=end)
 
     @jit
@@ -460,6 +460,12 @@ class Rows:
         else:
             column = gl.arange(0, self.plan.part, gl.SliceLayout(0, self.plan.layout))
             gl.store(start + column, gl.sum(x, axis=0), mask=column < self.cols)
+
+
+@jit
+def end_of_block(cols, portion, skew):
+    """The column behind the last one of this block of a cluster, whose tile begins `skew` columns before the row."""
+    return gl.minimum((gl.block_rank_in_cluster() + 1) * portion - skew, cols)
 
 
 @gl.constexpr_function

@@ -158,9 +158,9 @@ def _forward(
             few = second is None and source.itemsize == 2 and vec == ACCESS_BYTES // 2 and not align
             config = chosen_moments(cols, few=few) if centred else chosen_rows(cols)
         check_columns(op, source, config)
-        # Large blocks leave a multiprocessor nothing to do while they wait for a row.
+        large = LARGE_WARPS // 2 if partly(config, source.cols) else LARGE_WARPS
         ahead = config.copies(
-            config.num_ctas > 1 or config.num_warps >= LARGE_WARPS >> partly(config, source.cols),
+            config.num_ctas > 1 or config.num_warps >= large,
             vec * min(source.itemsize, second.itemsize if second else 4),
         )
         numbers = 2 if centred else 1
