@@ -34,8 +34,8 @@ from weft.kernels.operands import Matrix  # noqa: E402
 from weft.runtime.arguments import HOST  # noqa: E402
 
 FITTED = (
-    "products", "memory", "port", "cache", "sectors", "unaligned", "narrow", "outside", "latency", "step", "joined", "tile",
-    "stored", "launch", "copied", "sent", "meeting", "tail", "blend",
+    "products", "memory", "port", "cache", "sectors", "unaligned", "outside", "latency", "step", "joined", "tile", "stored",
+    "launch", "copied", "sent", "meeting", "tail", "blend",
 )  # fmt: skip
 """The rates that are fitted."""
 START = 4000.0

@@ -7,9 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from weft import language as gl
 from weft import settings
 from weft.kernels import MatmulConfig, chosen_config, heuristic, matmul_configs
-from weft.kernels.config import HOPPER_VARIANTS, TENSOR_VARIANTS, best_group, most_accumulators
+from weft.kernels.config import (
+    HOPPER_VARIANTS,
+    PIECE_BYTES,
+    TENSOR_VARIANTS,
+    best_group,
+    most_accumulators,
+    roomy,
+    span_bytes,
+)
 from weft.kernels.device.activations import BRIEF
 from weft.kernels.epilogue_plan import SLOTS, Epilogue, Extra
 from weft.kernels.heuristic import candidates, choose
@@ -88,6 +97,27 @@ def test_rows_out_of_bounds_are_waited_for():
     assert few.loads > 1.1 * full.loads
     many, whole = (cycles_of(problem(m, 6144, 4096), config) for m in (16401, 16512))
     assert many.loads == pytest.approx(whole.loads, rel=0.03)
+
+
+@pytest.mark.parametrize("columns", [8, 16, 32, 48, 64, 80, 96, 112, 144, 160, 192, 224, 272])
+def test_spans_are_those_of_the_layout(columns):
+    held = roomy(columns, 2)
+    layout = gl.NVMMASharedLayout.get_default_for((64, held), gl.float16)
+    assert span_bytes(held, 2) == (layout.swizzle_byte_width or 16)
+
+
+def test_narrow_spans_load_slowly():
+    """TMA takes as long for 32 bytes of a row as for 128, so a tile of 80 columns loads b at a quarter of the rate if b is
+    contiguous along them (144 x 3200 x 3456 in swapped tiles of 64 x 80 took 1.8 times as long as cuBLAS on an H200)."""
+    config = MatmulConfig(block_m=64, block_n=80, consumers=1).filled(2, 2)
+    known = problem(3200, 144, 3456)
+    along_k, along_n = (cycles_of(replace(known, b_rows=rows), config).loads for rows in (False, True))
+    assert along_n / along_k == pytest.approx((64 + 4 * 80) / (64 + 80), rel=0.1)
+    wide = replace(config, block_n=128)
+    assert cycles_of(replace(known, b_rows=True), wide).loads == cycles_of(known, wide).loads
+    turned = replace(problem(144, 3200, 3456, "bfloat16"), a_rows=True)
+    best = choose(turned)
+    assert not (best.swap and span_bytes(best.columns_loaded(2, True), 2) < PIECE_BYTES)
 
 
 def test_stages_are_no_more_than_blocks():

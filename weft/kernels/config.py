@@ -315,6 +315,16 @@ def roomy(columns: int, itemsize: int) -> int:
     return columns if own or 3 * whole > 4 * columns else whole
 
 
+def span_bytes(columns: int, itemsize: int) -> int:
+    """The swizzle span of a block that is contiguous along its `columns`: the widest that divides them. TMA copies a row of the
+    block in pieces of that size.
+
+    >>> [span_bytes(n, 2) for n in (192, 160, 80, 8)]
+    [128, 64, 32, 16]
+    """
+    return min((columns & -columns) * itemsize, PIECE_BYTES)
+
+
 @lru_cache(maxsize=1024)
 def slices_of(columns: int, shares: int) -> tuple[int, int, int]:
     """How `shares` CTAs divide the columns of a tile: the columns of a slice, a power of two; the CTAs that have slices; and

@@ -165,8 +165,7 @@ def _table(problem: Problem, swap: bool) -> Table:
     useful &= shapes.traits.cluster <= -(-seen.m // shapes.traits.block_m)
     if seen.b_rows:
         # The parts of b that the CTAs of a cluster load have the widest swizzle (on an H200 others take 1.4 times as long).
-        part: Number = shapes.traits.block_n // shapes.traits.cluster * seen.itemsize
-        useful &= (shapes.traits.cluster == 1) | (part % PIECE_BYTES == 0)
+        useful &= (shapes.traits.cluster == 1) | (shapes.traits.span == PIECE_BYTES)
     each: Number = (allowed[shapes.traits.block_n] & useful)[:, None] & (
         (wanted == 1) | (wanted <= parts_at_most[:, None])
     )

@@ -29,8 +29,7 @@ class Rates:
     `products`: fp16 multiply-adds (Hopper's 2048, and more as the blend makes up for it). `memory`: bytes from DRAM, a
     multiprocessor's part. `port`: bytes that TMA brings into shared memory. `outside`: how much longer a row out of bounds
     takes TMA, which fills it. `cache`: a multiprocessor's part of the bytes that L2 gives to all of them, in rows that begin
-    at its lines; `sectors`: at sectors of these, `unaligned`: at others. `narrow`: how much longer rows of b take, relative,
-    where the swizzle span, and so a TMA request, is half a line. `shared`: bytes of shared memory read by tensor cores.
+    at its lines; `sectors`: at sectors of these, `unaligned`: at others. `shared`: bytes of shared memory read by tensor cores.
     `latency`: from issuing a TMA load to its arrival; the bytes in flight during it bound the load rate. `step`: fixed cost
     of a block along K, whose barriers are waited for. `joined`: fixed cost of a cluster, whose CTAs begin and end together.
     `tile`: fixed cost of a tile that nothing overlaps (fill of the pipeline, drain of the last stores). `stored`: elements
@@ -48,7 +47,6 @@ class Rates:
     cache: float = 200.0
     sectors: float = 61.0
     unaligned: float = 21.0
-    narrow: float = 0.05
     outside: float = 1.65
     shared: float = 128.0
     latency: int = 1070
@@ -99,7 +97,7 @@ BLACKWELL = Machine(
     "tcgen05.mma", TENSOR_VARIANTS, "tcgen05", TENSOR_ROWS, (1, 2), False, 148,
     # 3300 of a peak of 4096 multiply-adds: the share that large products reach on Hopper.
     Rates(
-        3300, 29.0, 48.0, cache=140.0, sectors=49.0, unaligned=27.0, narrow=0.72, outside=2.0, latency=870, step=0, joined=0,
+        3300, 29.0, 48.0, cache=140.0, sectors=49.0, unaligned=27.0, outside=2.0, latency=870, step=0, joined=0,
         tile=900, stored=40, launch=3500, uneven=0.02, tail=0.0, blend=3.0,
     ),
 )  # fmt: skip

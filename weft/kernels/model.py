@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.kernels.config import BARRIER_BYTES, PIECE_BYTES, PROGRAM_BYTES, PROGRAMS_BYTES, MatmulConfig
+from weft.kernels.config import BARRIER_BYTES, PIECE_BYTES, PROGRAM_BYTES, PROGRAMS_BYTES, MatmulConfig, span_bytes
 from weft.kernels.machines import HOPPER, Machine, programs_at_a_time
 from weft.kernels.operands import LINE
 from weft.runtime.arguments import HOST
@@ -79,9 +79,10 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What the model reads of configurations: sizes of a tile, CTAs of a cluster that share b, CTAs that share a tile and the
-    columns of it that one of them stores, columns of b that a CTA holds and loads, rows that MMAs read per element along K,
-    halves of a multiprocessor that a program occupies, bytes of a stage and of the epilogue (for outputs and for partial
-    results), where accumulators are, and whether epilogues are hidden, operands are packed, and programs steal tiles.
+    columns of it that one of them stores, columns of b that a CTA holds and loads, bytes of a span in which TMA copies b, rows
+    that MMAs read per element along K, halves of a multiprocessor that a program occupies, bytes of a stage and of the epilogue
+    (for outputs and for partial results), where accumulators are, and whether epilogues are hidden, operands are packed, and
+    programs steal tiles.
 
     `splits` and `stages` are those of the configuration."""
 
@@ -94,6 +95,7 @@ class Traits:
     columns_shared: Number
     columns_held: Number
     columns_loaded: Number
+    span: Number
     rows_read: Number
     halves: Number
     stage_bytes: Number
@@ -109,6 +111,7 @@ class Traits:
     @staticmethod
     def of(config: MatmulConfig, itemsize: int, out_itemsize: int, b_rows: bool) -> Traits:
         """The traits of one configuration, for the given element sizes of operands and output; `b_rows`: see `Problem`."""
+        loaded = config.columns_loaded(itemsize, b_rows)
         return Traits(
             config.block_m,
             config.block_n,
@@ -118,7 +121,8 @@ class Traits:
             config.shares,
             config.columns_shared,
             config.columns_held,
-            config.columns_loaded(itemsize, b_rows),
+            loaded,
+            span_bytes(loaded, itemsize) if b_rows else PIECE_BYTES,
             config.rows_read,
             halves_occupied(config),
             config.stage_bytes(itemsize, b_rows),
@@ -288,11 +292,16 @@ def _loads(seen: Problem, traits: Traits, resident: Number, waves: Number) -> Nu
     # Each CTA of a cluster fills its part of the block of b with what is out of bounds.
     rows = _rows(traits.block_m, seen.m, traits.cluster, waves, rates.outside)
     columns = _rows(traits.columns_held, seen.n, 1, waves, 1 + (rates.outside - 1) / traits.cluster)
-    by_tma = (rows + columns) * size / np.minimum(rates.port, in_flight)
+    by_bytes = (rows + columns) * size / np.minimum(rates.port, in_flight)
+    # TMA takes as long for a piece of a narrow swizzle span as for one of 128 bytes: on an H200, tiles of 128 x 160 took 1.14
+    # times as long with b along N, in spans of 64 bytes, as along K, and tiles of 256 x 96 1.06 times
+    # (benchmarks/results/nvidia-h200/tiles.md). Blocks of a have spans of 128 bytes, because they are 64 rows high or more.
+    by_pieces = (rows + columns * PIECE_BYTES / traits.span) * size / rates.port
+    by_tma = np.maximum(by_bytes, by_pieces)
     if seen.described:
         return by_tma
     copied = (traits.block_m + traits.columns_held) * rates.copied * size / seen.unit
-    return _where(traits.packed, by_tma, np.maximum(by_tma, copied))
+    return _where(traits.packed, by_tma, np.maximum(by_bytes, copied))
 
 
 def _rows(block: Number, extent: int, cluster: Number, waves: Number, outside: Number) -> Number:
@@ -319,10 +328,7 @@ def _from_cache(seen: Problem, traits: Traits) -> Number:
     columns: Number = seen.n
     rate_b: Number = by_start[slow_b]
     if seen.b_rows:
-        part = traits.columns_loaded
-        # A TMA request of a row of b is as long as the swizzle span.
-        narrow = 1 + rates.narrow * (np.maximum(PIECE_BYTES / (part & -part) / size, 1) - 1)
-        columns = seen.n * narrow * part * traits.cluster / traits.block_n
+        columns = seen.n * traits.columns_loaded * traits.cluster / traits.block_n
         # So it does for parts of rows that begin between two lines, as those of tiles of 144 columns do, but the first.
         between = (traits.block_n // traits.cluster * size % LINE != 0) & (seen.n > traits.block_n)
         rate_b = np.minimum(rate_b, _where(between, rates.sectors, rates.cache))
