@@ -236,12 +236,15 @@ def test_machine_code_of_two_sums(monkeypatch, cols):
 @pytest.mark.parametrize(
     ("cols", "few", "want"),
     [
-        (768, True, RowConfig(1, 1, 64, ahead=1)),
-        (1536, True, RowConfig(1, 1, 64, ahead=0)),
-        (5120, True, RowConfig(1, 4, 64, ahead=1)),
-        (4096, True, RowConfig()),  # a tile that rows fill
         (128, True, RowConfig()),  # short
-        (768, False, RowConfig()),
+        (768, True, RowConfig(1, 2, 64, ahead=0)),
+        (1536, True, RowConfig(1, 2, 40, ahead=0)),
+        (5120, True, RowConfig(1, 4, 72, ahead=0)),
+        (10240, True, RowConfig(1, 8, 64)),
+        (16384, True, RowConfig(1, 16)),
+        (768, False, RowConfig(1, 2)),
+        (5120, False, RowConfig(1, 4, 48)),
+        (8192, False, RowConfig(1, 8)),
     ],
 )
 def test_layer_norm_of_few_registers_takes_few_warps(cols, few, want):

@@ -56,7 +56,8 @@ def choose(
     """Weights and positions [count, K] of the K largest scores of each row; SIZE is K as a power of two."""
     rows = Rows.make(count, cols, plan)
     row = rows.first()
-    x = rows.load(scores, row, stride, float("-inf")).to(gl.float32)
+    (x,) = rows.load(scores, row, stride, float("-inf"))
+    x = x.to(gl.float32)
     peak, _, total = powers(x)
     numbers = numbers_of(x)
     if not plan.whole:
@@ -113,6 +114,7 @@ def choose_backward(
         upper = gl.where(here, g[:, None], upper)
         chosen = gl.where(here, w[:, None], chosen)
     if not RENORMALISE:
-        _, e, total = powers(rows.load(scores, row, stride, float("-inf")).to(gl.float32))
+        (x,) = rows.load(scores, row, stride, float("-inf"))
+        _, e, total = powers(x.to(gl.float32))
         chosen = e * (1.0 / total)[:, None]
-    rows.store(out, row, out_stride, chosen * (upper - along[:, None]))
+    rows.store(out, row, out_stride, [chosen * (upper - along[:, None])])

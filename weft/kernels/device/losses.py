@@ -69,9 +69,10 @@ def store_gradient(rows, grad, row, stride, e, part, found, logit, lse, factor, 
     gradient is stored over what all columns have in common, which saves a comparison for each element."""
     factor = gl.where(found.counts, factor, 0.0)
     steep, level = factor * (1.0 + 2.0 * z * lse), factor * smoothing / rows.cols.to(gl.float32)
-    y = rows.together(e * each(part * rows.for_warps(steep, part))[:, :, :, :, None])
+    part = each(part * rows.for_warps(steep, part))[:, :, :, :, None]
+    y = [rows.together(tile * part) for tile in e]
     if SMOOTH:
-        y = y - level[:, None]
+        y = [tile - level[:, None] for tile in y]
     rows.store(grad, row, stride, y)
     gl.barrier()
     own = gl.exp2((logit - lse) * LOG2E) * steep - level - factor * (1.0 - smoothing)
@@ -182,7 +183,7 @@ def cross_entropy_rows(
             peak, e, unit, sums_of_parts = part_powers(rows, x)
             level = sums_of_parts
             if SMOOTH:
-                level = rows.part_sums(rows.parts(finite(x)))
+                level = rows.part_sums([finite(tile) for tile in x])
                 peaks, totals, levels, _ = rows.exchanged(turn, (peak, sums_of_parts, level, level))
                 level = rows.total(levels)
             else:
@@ -280,7 +281,7 @@ def cross_entropy_clusters(
             factor = gl.where(found.counts, factor, 0.0)
         peak, e, unit, sums_of_parts = part_powers(rows, x)
         if SMOOTH:
-            level = rows.part_sums(rows.parts(finite(x)))
+            level = rows.part_sums([finite(tile) for tile in x])
             exchanged = rows.exchanged(turn, (peak, sums_of_parts, level, *ticket))
             mean = gl.sum(gl.sum(exchanged[2], axis=0), axis=0) / cols.to(gl.float32)
         else:
@@ -293,9 +294,10 @@ def cross_entropy_clusters(
             steep = factor * (1.0 + 2.0 * z * (top + gl.log2(total) * LN2))
         if grad is not None:
             part = gl.exp2((peak - top) * LOG2E) * unit * (steep / total)
-            y = rows.together(e * each(part)[:, :, :, :, None])
+            y = [rows.together(tile * each(part)[:, :, :, :, None]) for tile in e]
             if SMOOTH:
-                y = y - factor * smoothing / cols.to(gl.float32)
+                level = factor * smoothing / cols.to(gl.float32)
+                y = [tile - level for tile in y]
             here.store(grad, row, grad_stride, y)
         if found.mine:
             lse = top + gl.log2(total) * LN2

@@ -19,19 +19,15 @@ def moments(rows, x, ticket, turn, CENTRED: gl.constexpr):
 
     Deviations are from the mean of what a warp holds, so that large means cost no accuracy; the warps' results are combined as
     by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979)."""
-    plan: gl.constexpr = rows.plan
     if not CENTRED:
-        found = rows.exchanged(turn, (rows.part_sums(rows.parts(x * x)), *ticket))
+        found = rows.exchanged(turn, (rows.part_sums([tile * tile for tile in x]), *ticket))
         square = rows.total(found[0]) / rows.cols.to(gl.float32)
         return gl.zeros_like(square), square, found[1:2]
     cols = rows.cols.to(gl.float32)
-    x = rows.parts(x)
     own = rows.part_sums(x)
     own = own / gl.maximum(rows.part_sizes(own), 1.0)
-    away = x - each(own)
-    if not plan.whole:
-        away = rows.parts(gl.where(rows.inside_columns(), rows.together(away), 0.0))
-    found = rows.exchanged(turn, (own, rows.part_sums(away * away), *ticket))
+    away = rows.real_columns([rows.together(rows.parts(tile) - each(own)) for tile in x])
+    found = rows.exchanged(turn, (own, rows.part_sums([tile * tile for tile in away]), *ticket))
     means, squares = found[0], found[1]
     sizes = rows.part_sizes(means)
     mean = rows.total(means * sizes) / cols
@@ -62,14 +58,15 @@ def normalise(
         ticket = rows.draw()
         rows.arrived()
         here = rows.beginning(x, row, x_stride)
-        h = here.take(xs, slot, row).to(gl.float32)
+        h = [tile.to(gl.float32) for tile in here.take(xs, slot, row)]
         if residual is not None:
-            h += here.take(streams[1], slot, row).to(gl.float32)
+            r = here.take(streams[1], slot, row)
+            h = [h[i] + r[i].to(gl.float32) for i in gl.static_range(plan.tiles)]
         slot = rows.refill(streams, slot, row, following)
         if total is not None:
             # What is normalised is what a reader of `total` sees.
             here.store(total, row, total_stride, h)
-            h = h.to(total.dtype.element_ty).to(gl.float32)
+            h = [tile.to(total.dtype.element_ty).to(gl.float32) for tile in h]
         mean, square, tickets = moments(here, h, ticket, turn, CENTRED)
         turn += 1
         rstd = gl.rsqrt(square + eps)
@@ -78,22 +75,20 @@ def normalise(
         if rstds is not None:
             rows.store_numbers(rstds, row, rstd)
         if CENTRED:
-            h = h - mean[:, None]
-        y = h * rstd[:, None]
+            h = [tile - mean[:, None] for tile in h]
+        y = [tile * rstd[:, None] for tile in h]
         # Loaded here, and not with x, weight and bias take no registers during the reduction, so that more rows are in flight.
         if weight is not None:
-            y = y * here.load_shared(weight).to(gl.float32)
+            y = [y[i] * here.load_shared(weight, i).to(gl.float32) for i in gl.static_range(plan.tiles)]
         if bias is not None:
-            y = y + here.load_shared(bias).to(gl.float32)
+            y = [y[i] + here.load_shared(bias, i).to(gl.float32) for i in gl.static_range(plan.tiles)]
         if scales is not None:
-            if CENTRED and not plan.whole:
-                magnitude = gl.where(here.inside_columns(), gl.abs(y), 0.0)
-            else:
-                magnitude = gl.abs(y)
-            peak = rows.max(magnitude, turn)
+            magnitude = [gl.abs(tile) for tile in y]
+            peak = rows.max(here.real_columns(magnitude) if CENTRED else magnitude, turn)
             turn += 1
             rows.store_numbers(scales, row, peak / LARGEST)
-            y = scaled(y, gl.where(peak > 0, LARGEST / peak, 0.0), out.dtype.element_ty)
+            factor = gl.where(peak > 0, LARGEST / peak, 0.0)
+            y = [scaled(tile, factor, out.dtype.element_ty) for tile in y]
         here.store(out, row, out_stride, y)
         row, following = following, rows.after(following, tickets)
 
@@ -124,9 +119,9 @@ def normalise_backward(
         weights = rows.vector(weight)
     rows.begin((grads, xs))
     if weight_sums is not None:
-        weight_sum = gl.zeros([plan.lines, plan.part], gl.float32, plan.layout)
+        weight_sum = [gl.zeros([plan.lines, plan.part], gl.float32, plan.layout) for _ in gl.static_range(plan.tiles)]
     if bias_sums is not None:
-        bias_sum = gl.zeros([plan.lines, plan.part], gl.float32, plan.layout)
+        bias_sum = [gl.zeros([plan.lines, plan.part], gl.float32, plan.layout) for _ in gl.static_range(plan.tiles)]
     rows.ready()
     turn, slot = 0, 0
     for row in range(rows.first(), count, rows.step()):
@@ -134,29 +129,35 @@ def normalise_backward(
         if CENTRED:
             mean = rows.load_numbers(means, row)
         rows.arrived()
-        g = rows.take(grads, slot, row).to(gl.float32)
-        h = rows.take(xs, slot, row).to(gl.float32)
+        g = [tile.to(gl.float32) for tile in rows.take(grads, slot, row)]
+        h = [tile.to(gl.float32) for tile in rows.take(xs, slot, row)]
         slot = rows.refill((grads, xs), slot, row)
         if CENTRED:
-            h = h - mean[:, None]
-        normal = h * rstd[:, None]
+            h = [tile - mean[:, None] for tile in h]
+        normal = [tile * rstd[:, None] for tile in h]
         if bias_sums is not None:
-            bias_sum += g
+            bias_sum = [bias_sum[i] + g[i] for i in gl.static_range(plan.tiles)]
         if weight_sums is not None:
             # Where there is no element g is 0.
-            weight_sum += g * normal
+            weight_sum = [weight_sum[i] + g[i] * normal[i] for i in gl.static_range(plan.tiles)]
         if weight is not None:
-            g = g * rows.element(weights).to(gl.float32)
+            g = [g[i] * rows.element(weights, i).to(gl.float32) for i in gl.static_range(plan.tiles)]
+        products = [g[i] * normal[i] for i in gl.static_range(plan.tiles)]
         if CENTRED:
-            along, level = rows.sums(g * normal, g, turn)
-            y = g - (level / cols.to(gl.float32))[:, None] - normal * (along / cols.to(gl.float32))[:, None]
+            along, level = rows.sums(products, g, turn)
+            level = (level / cols.to(gl.float32))[:, None]
         else:
-            along = rows.sum(g * normal, turn)
-            y = g - normal * (along / cols.to(gl.float32))[:, None]
+            along = rows.sum(products, turn)
+        along = (along / cols.to(gl.float32))[:, None]
         turn = turn + 1
-        y = y * rstd[:, None]
+        if CENTRED:
+            y = [g[i] - level - normal[i] * along for i in gl.static_range(plan.tiles)]
+        else:
+            y = [g[i] - normal[i] * along for i in gl.static_range(plan.tiles)]
+        y = [tile * rstd[:, None] for tile in y]
         if added is not None:
-            y = y + rows.load(added, row, added_stride).to(gl.float32)
+            more = rows.load(added, row, added_stride)
+            y = [y[i] + more[i].to(gl.float32) for i in gl.static_range(plan.tiles)]
         rows.store(out, row, out_stride, y)
     if weight_sums is not None:
         rows.store_columns(weight_sums, weight_sum)

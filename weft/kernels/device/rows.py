@@ -1,9 +1,10 @@
 """Rows of a block or a cluster: where their elements lie, how they are read and written, and sums over a row.
 
-All row kernels are written over `Rows`. Its tiles are [lines, columns of a block]. Without a cluster a line is a row of the
-program; in a cluster a line is the part of one row that a block holds. What all warps have to know about a row are a few
-numbers of each of them: a warp stores its own to shared memory, in a cluster to that of all blocks (st.async), which count the
-bytes on their own mbarriers, so that no warp waits at a barrier of the cluster.
+All row kernels are written over `Rows`. A block has its columns in one tile or several, [lines, columns] each, as many as the
+row needs: a row is a list of tiles. Without a cluster a line is a row of the program; in a cluster a line is the part of one
+row that a block holds. What all warps have to know about a row are a few numbers of each of them: a warp stores its own to
+shared memory, in a cluster to that of all blocks (st.async), which count the bytes on their own mbarriers, so that no warp
+waits at a barrier of the cluster.
 
 With `ahead` the next rows are copied to shared memory meanwhile: each thread copies what it will hold, so threads do not wait
 for each other there.
@@ -28,13 +29,13 @@ class Stream:
 
 @gl.aggregate
 class Rows:
-    """The rows of a program: `line` [lines, 1] and `column` [.., part] are the places of its tile, and `end` is the column
-    behind the last one that the block has.
+    """The rows of a program: `line` [lines, 1] and `column` [.., part] are the places of its first tile; the next ones follow,
+    `plan.part` columns further each. `end` is the column behind the last one that the block has.
 
     The blocks of a cluster have `portion` columns each of a row, so that all have about as many; their tiles may have more.
 
-    With `plan.align` rows begin anywhere, and a tile `skew` elements before its row, where addresses are aligned (`beginning`):
-    columns there are negative. `place_in` [.., part] counts from where the tile begins."""
+    With `plan.align` rows begin anywhere, and the first tile `skew` elements before its row, where addresses are aligned
+    (`beginning`): columns there are negative. `place_in` [.., part] counts from where the tile begins."""
 
     line: gl.tensor
     column: gl.tensor
@@ -62,7 +63,7 @@ class Rows:
             sent = gl.allocate_shared_memory(gl.float32, [2, plan.lines, plan.across, plan.numbers], plan.sent)
         if not plan.align:
             cols = gl.multiple_of(cols, plan.vec)
-        portion, end = gl.to_tensor(plan.part), cols
+        portion, end = gl.to_tensor(plan.part * plan.tiles), cols
         if plan.blocks > 1:
             if not plan.whole:
                 each = gl.cdiv(cols + max(plan.align - 1, 0), plan.blocks * plan.unit)
@@ -159,75 +160,94 @@ class Rows:
         return gl.multiple_of(address, min(self.plan.vec * address.dtype.element_ty.primitive_bitwidth // 8, 16))
 
     @jit
-    def inside(self, row):
-        """Which elements of rows that begin at `row` there are; None if all of them."""
-        if self.plan.whole and self.plan.even:
-            return None
+    def inside(self, row, i: gl.constexpr = 0):
+        """Which elements of tile `i` of rows that begin at `row` there are; None if all of them."""
+        mask = self.inside_columns(i)
         if self.plan.even:
-            return self.inside_columns()
-        if self.plan.whole:
-            return self.line < self.count - row
-        return (self.column < self.end) & (self.line < self.count - row)
+            return mask
+        there = self.line < self.count - row
+        return there if mask is None else mask & there
 
     @jit
-    def inside_columns(self):
-        """Which columns of the tile there are."""
-        if self.plan.align:
-            return (self.column >= 0) & (self.column < self.end)
-        return self.column < self.end
+    def inside_columns(self, i: gl.constexpr = 0):
+        """Which columns of tile `i` there are; None if all of them. All tiles but the last ones are full, and where rows begin
+        anywhere, but the first one."""
+        begins: gl.constexpr = self.plan.align and i == 0
+        if i < self.plan.full:
+            return self.column >= 0 if begins else None
+        within = self.column < self.end - i * self.plan.part
+        return (self.column >= 0) & within if begins else within
+
+    @jit
+    def real_columns(self, x, other: gl.constexpr = 0.0):
+        """The tiles of rows, with `other` where there are no columns."""
+        return [self.selected(self.inside_columns(i), x[i], other) for i in gl.static_range(self.plan.tiles)]
+
+    @jit
+    def selected(self, mask, x, other: gl.constexpr):
+        """The elements of a tile that there are, by a mask or None, and `other` for the rest."""
+        return x if mask is None else gl.where(mask, x, gl.full_like(x, other))
 
     @jit
     def load(self, base, row, stride, other: gl.constexpr = 0.0):
-        """The elements of rows that begin at `row`, and `other` where there are none."""
-        mask = self.inside(row)
-        if mask is None:
-            return gl.load(self.place(base, row, stride))
-        return gl.load(self.place(base, row, stride), mask=mask, other=other)
+        """The tiles of rows that begin at `row`, and `other` where there are no elements."""
+        at = self.place(base, row, stride)
+        return [
+            self.load_tile(at + i * self.plan.part, self.inside(row, i), other)
+            for i in gl.static_range(self.plan.tiles)
+        ]
+
+    @jit
+    def load_tile(self, addresses, mask, other: gl.constexpr):
+        """What is at these addresses, by a mask or None."""
+        return gl.load(addresses) if mask is None else gl.load(addresses, mask=mask, other=other)
 
     @jit
     def store(self, base, row, stride, x):
-        """Store rows that begin at `row`, in the type of the array."""
-        mask = self.inside(row)
-        if mask is None:
-            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty))
-        else:
-            gl.store(self.place(base, row, stride), x.to(base.dtype.element_ty), mask=mask)
+        """Store the tiles of rows that begin at `row`, in the type of the array."""
+        at = self.place(base, row, stride)
+        for i in gl.static_range(self.plan.tiles):
+            mask = self.inside(row, i)
+            if mask is None:
+                gl.store(at + i * self.plan.part, x[i].to(base.dtype.element_ty))
+            else:
+                gl.store(at + i * self.plan.part, x[i].to(base.dtype.element_ty), mask=mask)
 
     @jit
-    def load_shared(self, base):
-        """A vector of the length of a row, such as a weight; 0 beyond its end. It has another alignment than rows that begin
-        anywhere."""
-        if self.plan.align:
-            return gl.load(base + self.column, mask=self.inside_columns(), other=0.0)
-        if self.plan.whole:
-            return gl.load(self.aligned(base) + self.column)
-        return gl.load(self.aligned(base) + self.column, mask=self.inside_columns(), other=0.0)
+    def load_shared(self, base, i: gl.constexpr):
+        """Tile `i` of a vector of the length of a row, such as a weight; 0 beyond its end. It has another alignment than rows
+        that begin anywhere."""
+        if not self.plan.align:
+            base = self.aligned(base)
+        return self.load_tile(base + self.column + i * self.plan.part, self.inside_columns(i), 0.0)
 
     @jit
     def vector(self, base):
-        """A vector as `load_shared` gives it, for all rows of the program. If rows are copied ahead it lies in shared memory,
-        copied by the same group, so that it takes no registers."""
+        """The tiles of a vector as `load_shared` gives them, for all rows of the program. If rows are copied ahead they lie in
+        shared memory, copied by the same group, so that they take no registers."""
         if not self.plan.ahead:
-            return self.load_shared(base)
-        buffer = gl.allocate_shared_memory(base.dtype.element_ty, [self.plan.lines, self.plan.part], self.plan.held)
-        addresses = self.aligned(base) + self.spread()
-        if self.plan.whole:
-            async_copy.async_copy_global_to_shared(buffer, addresses)
-        else:
-            async_copy.async_copy_global_to_shared(buffer, addresses, mask=self.spread() < self.end)
+            return [self.load_shared(base, i) for i in gl.static_range(self.plan.tiles)]
+        shape: gl.constexpr = (self.plan.tiles, self.plan.lines, self.plan.part)
+        buffer = gl.allocate_shared_memory(base.dtype.element_ty, shape, self.plan.held)
+        for i in gl.static_range(self.plan.tiles):
+            mask = self.inside_columns(i)
+            addresses = self.aligned(base) + self.spread() + i * self.plan.part
+            if mask is not None:
+                mask = self.spread() < self.end - i * self.plan.part
+            copy_tile(buffer.index(i), addresses, mask, True)
         return buffer
 
     @jit
     def spread(self):
-        """The column of each element."""
+        """The column of each element of the first tile."""
         return self.column + gl.zeros([self.plan.lines, self.plan.part], gl.int32, self.plan.layout)
 
     @jit
-    def element(self, vector):
-        """The elements of a `vector`."""
+    def element(self, vector, i: gl.constexpr):
+        """Tile `i` of a `vector`."""
         if self.plan.ahead:
-            return vector.load(self.plan.layout)
-        return vector
+            return vector.index(i).load(self.plan.layout)
+        return vector[i]
 
     @jit
     def store_numbers(self, base, row, x):
@@ -269,7 +289,7 @@ class Rows:
         """Shared memory for rows that are copied ahead; None if none are."""
         if not self.plan.ahead:
             return None
-        shape: gl.constexpr = (self.plan.ahead, self.plan.lines, self.plan.part)
+        shape: gl.constexpr = (self.plan.ahead * self.plan.tiles, self.plan.lines, self.plan.part)
         return gl.allocate_shared_memory(base.dtype.element_ty, shape, self.plan.held)
 
     @jit
@@ -283,27 +303,24 @@ class Rows:
         """Start to copy rows that begin at `row`, if there are any, and close the group of copies."""
         if row < self.count:
             rows = self.beginning(streams[0].base, row, streams[0].stride)
-            mask = rows.inside(row)
-            for i in gl.static_range(len(streams)):
-                buffer, addresses = streams[i].buffer.index(slot), rows.place(streams[i].base, row, streams[i].stride)
-                if mask is None:
-                    async_copy.async_copy_global_to_shared(buffer, addresses)
-                else:
+            for stream in streams:
+                at = rows.place(stream.base, row, stream.stride)
+                for i in gl.static_range(self.plan.tiles):
                     # Copies of rows that begin anywhere also read the bytes before a row in its first aligned 16. These are in
                     # the same page, so they cannot fault, and nothing uses them, whoever writes them meanwhile.
-                    async_copy.async_copy_global_to_shared(buffer, addresses, mask=mask, zeros=not self.plan.align)
+                    buffer = stream.buffer.index(slot * self.plan.tiles + i)
+                    copy_tile(buffer, at + i * self.plan.part, rows.inside(row, i), not self.plan.align)
         async_copy.commit_group()
 
     @jit
     def take(self, stream, slot, row, other: gl.constexpr = 0.0):
-        """The rows that begin at `row`, copied ahead to a slot or loaded; 0 where there are no elements, or if they begin
-        anywhere `other`."""
+        """The tiles of rows that begin at `row`, copied ahead to a slot or loaded; 0 where there are no elements, or if they
+        begin anywhere `other`."""
         if not self.plan.ahead:
             return self.load(stream.base, row, stream.stride, other if self.plan.align else 0.0)
-        x = stream.buffer.index(slot).load(self.plan.layout)
-        if self.plan.align:
-            x = gl.where(self.inside_columns(), x, gl.full_like(x, other))
-        return x
+        first, layout = slot * self.plan.tiles, self.plan.layout
+        x = [stream.buffer.index(first + i).load(layout) for i in gl.static_range(self.plan.tiles)]
+        return self.real_columns(x, other) if self.plan.align else x
 
     @jit
     def arrived(self):
@@ -326,33 +343,33 @@ class Rows:
 
     @jit
     def parts(self, x):
-        """Rows as [lines, pieces, across, elements]: the second and the last axis lie within a warp."""
+        """A tile of rows as [lines, pieces, across, elements]: the second and the last axis lie within a warp."""
         plan: gl.constexpr = self.plan
         return gl.reshape(x, [plan.lines, plan.part // (plan.across * plan.span), plan.across, plan.span])
 
     @jit
     def together(self, x):
-        """The inverse of `parts`."""
+        """The inverse of `parts` and `accesses`."""
         return gl.convert_layout(
             gl.reshape(x, [self.plan.lines, self.plan.part]), self.plan.layout, assert_trivial=True
         )
 
     @jit
     def accesses(self, x):
-        """Rows as [lines, pieces, across, lanes, elements of an access]."""
+        """A tile of rows as [lines, pieces, across, lanes, elements of an access]."""
         plan: gl.constexpr = self.plan
         pieces: gl.constexpr = plan.part // (plan.across * plan.span)
         return gl.reshape(x, [plan.lines, pieces, plan.across, plan.span // plan.vec, plan.vec])
 
     @jit
-    def real(self, like):
-        """Which accesses [lines, pieces, across, lanes] are of columns that there are, as a tile of the layout of `like`. Rows
-        that begin anywhere cut accesses."""
+    def real(self, like, i: gl.constexpr):
+        """Which accesses [lines, pieces, across, lanes] of tile `i` are of columns that there are, as a tile of the layout of
+        `like`. Rows that begin anywhere cut accesses."""
         plan: gl.constexpr = self.plan
         gl.static_assert(not plan.align)
         lane = gl.arange(0, like.shape[3], nested(like.layout, 3)) * plan.vec
         warp = gl.arange(0, like.shape[2], nested(like.layout, 2)) * plan.span
-        piece = gl.arange(0, like.shape[1], nested(like.layout, 1)) * (plan.across * plan.span)
+        piece = gl.arange(0, like.shape[1], nested(like.layout, 1)) * (plan.across * plan.span) + i * plan.part
         column = piece[None, :, None, None] + warp[None, None, :, None] + lane[None, None, None, :]
         if plan.blocks > 1:
             return column < self.end - gl.block_rank_in_cluster() * self.portion
@@ -360,8 +377,11 @@ class Rows:
 
     @jit
     def part_sums(self, x):
-        """Sums of `parts`, of each warp."""
-        return gl.sum(gl.sum(x, axis=1), axis=2)
+        """Sums of the tiles of rows, of each warp."""
+        total = gl.sum(self.parts(x[0]), axis=1)
+        for i in gl.static_range(1, self.plan.tiles):
+            total += gl.sum(self.parts(x[i]), axis=1)
+        return gl.sum(total, axis=2)
 
     @jit
     def part_sizes(self, like):
@@ -373,7 +393,7 @@ class Rows:
         if plan.blocks > 1:
             # `like` may have the numbers of all blocks.
             own = gl.minimum(own - line * self.portion, self.portion)
-        rest = gl.clamp((own - warp * plan.span).to(gl.float32), 0.0, plan.part * 1.0).to(gl.int32)
+        rest = gl.clamp((own - warp * plan.span).to(gl.float32), 0.0, plan.part * plan.tiles * 1.0).to(gl.int32)
         step: gl.constexpr = plan.across * plan.span
         size = rest // step * plan.span + gl.minimum(rest % step, plan.span)
         if plan.align:
@@ -435,31 +455,47 @@ class Rows:
     @jit
     def sum(self, x, turn):
         """Sums over rows, a tile [lines]."""
-        return self.total(self.exchanged(turn, (self.part_sums(self.parts(x)),))[0])
+        return self.total(self.exchanged(turn, (self.part_sums(x),))[0])
 
     @jit
     def sums(self, x, y, turn):
-        """Sums over rows of two tiles."""
-        found = self.exchanged(turn, (self.part_sums(self.parts(x)), self.part_sums(self.parts(y))))
+        """Sums over rows of two numbers of each element."""
+        found = self.exchanged(turn, (self.part_sums(x), self.part_sums(y)))
         return self.total(found[0]), self.total(found[1])
 
     @jit
     def max(self, x, turn):
         """Largest elements of rows; NaNs are ignored."""
-        part = gl.max(gl.max(self.parts(x), axis=1), axis=2)
-        return self.largest(self.exchanged(turn, (part,))[0])
+        top = gl.max(self.parts(x[0]), axis=1)
+        for i in gl.static_range(1, self.plan.tiles):
+            top = gl.maximum(top, gl.max(self.parts(x[i]), axis=1))
+        return self.largest(self.exchanged(turn, (gl.max(top, axis=2),))[0])
 
     # Sums over the rows of a program
 
     @jit
     def store_columns(self, base, x):
         """Store the program's sums over its rows, as row `program_id` of a matrix [programs, columns]."""
-        start = base + gl.program_id(0).to(gl.int64) * self.cols
-        if self.plan.blocks > 1:
-            gl.store(start + self.column, x, mask=self.inside_columns())
-        else:
-            column = gl.arange(0, self.plan.part, gl.SliceLayout(0, self.plan.layout))
-            gl.store(start + column, gl.sum(x, axis=0), mask=column < self.cols)
+        for i in gl.static_range(self.plan.tiles):
+            start = base + (gl.program_id(0).to(gl.int64) * self.cols + i * self.plan.part)
+            if self.plan.blocks > 1:
+                mask = self.inside_columns(i)
+                if mask is None:
+                    gl.store(start + self.column, x[i])
+                else:
+                    gl.store(start + self.column, x[i], mask=mask)
+            else:
+                column = gl.arange(0, self.plan.part, gl.SliceLayout(0, self.plan.layout))
+                gl.store(start + column, gl.sum(x[i], axis=0), mask=column < self.cols - i * self.plan.part)
+
+
+@jit
+def copy_tile(buffer, addresses, mask, zeros: gl.constexpr):
+    """Start to copy a tile, by a mask or None."""
+    if mask is None:
+        async_copy.async_copy_global_to_shared(buffer, addresses)
+    else:
+        async_copy.async_copy_global_to_shared(buffer, addresses, mask=mask, zeros=zeros)
 
 
 @jit

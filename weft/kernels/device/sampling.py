@@ -25,7 +25,7 @@ def least_power(rows, e, bits, share, turn):
     high = low + (ONE + 1)
     for _ in range(30):
         middle = low + (high - low) // 2
-        mass = rows.sum(gl.where(bits >= middle[:, None], e, 0.0), turn)
+        mass = rows.sum([gl.where(bits >= middle[:, None], e, 0.0)], turn)
         turn += 1
         enough = mass >= share
         low, high = gl.where(enough, middle, low), gl.where(enough, high, middle)
@@ -36,9 +36,9 @@ def least_power(rows, e, bits, share, turn):
 def before_of(rows, x, turn):
     """The sums of the blocks before this one, and of all."""
     if rows.plan.blocks == 1:
-        own = rows.sum(x, turn)
+        own = rows.sum([x], turn)
         return gl.zeros_like(own), own
-    sums = rows.part_sums(rows.parts(x))
+    sums = rows.part_sums([x])
     own = gl.sum(rows.exchanged(turn, (sums,))[0], axis=1)
     block = gl.arange(0, rows.plan.blocks, own.layout)
     upto = gl.cumsum(own, 0) - own
@@ -62,10 +62,11 @@ def sample_rows(
     turn = gl.to_tensor(0)
     for row in range(rows.first(), count, rows.step()):
         here = rows.beginning(logits, row, stride)
-        x = here.load(logits, row, stride, float("-inf")).to(gl.float32)
+        (x,) = here.load(logits, row, stride, float("-inf"))
+        x = x.to(gl.float32)
         x = gl.where(x == x, x, float("-inf"))
         temperature = rows.number(temperatures, row, EACH[0])
-        peak = rows.max(x, turn)
+        peak = rows.max([x], turn)
         turn += 1
         inverse = gl.where(temperature > 0, LOG2E / temperature, 0.0)
         # Relative to the largest, also if that is infinite; without a temperature there is nothing else.
@@ -74,7 +75,7 @@ def sample_rows(
         bits = e.to(gl.int32, bitcast=True)
         kept = e >= rows.number(min_ps, row, EACH[2])[:, None]
         if TOP:
-            whole = rows.sum(e, turn)
+            whole = rows.sum([e], turn)
             least, turn = least_power(rows, e, bits, whole * rows.number(top_ps, row, EACH[1]), turn + 1)
             kept = kept & (bits >= least[:, None])
         kept = kept & (e > 0)
@@ -90,7 +91,7 @@ def sample_rows(
         # Sums are rounded: if none is beyond, it is the last one that is kept.
         last = gl.max(gl.where(kept, column, -1), axis=1)
         if plan.blocks > 1:
-            like = rows.part_sums(rows.parts(part))
+            like = rows.part_sums([part])
             found = rows.exchanged(
                 turn, (rows.for_warps(first.to(gl.float32), like), rows.for_warps(last.to(gl.float32), like))
             )

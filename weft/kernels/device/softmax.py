@@ -40,37 +40,54 @@ def powers(x):
 
 @jit
 def part_powers(rows, x):
-    """Of rows with 0 where there are no columns, or -inf if they begin anywhere: the largest element of each warp, powers of e,
-    and their sums.
+    """Of the tiles of rows with 0 where there are no columns, or -inf if they begin anywhere: the largest element of each warp,
+    powers of e, and their sums.
 
-    `powers` [lines, pieces, across, lanes, elements of an access] times `unit` [lines, across] are e to the power of the
-    differences from the largest element; the sums are of these."""
-    x = rows.accesses(x)
-    top = gl.max(x, axis=4).to(gl.float32)
-    absent: gl.constexpr = not (rows.plan.whole or rows.plan.align)
-    if absent:
-        top = gl.where(rows.real(top), top, float("-inf"))
-    peak = gl.maximum(gl.max(gl.max(top, axis=1), axis=2), LEAST)
-    if x.dtype == gl.float32:
-        start = each(peak)
-        if absent:
-            start = gl.where(rows.real(top), start, float("inf"))
-        powers = gl.exp2((x - start[:, :, :, :, None]) * LOG2E)
-        unit = gl.full_like(peak, 1.0)
-        return peak, powers, unit, gl.sum(gl.sum(gl.sum(powers, axis=4), axis=1), axis=2)
-    # One FMA an element. The largest one gets what is rounded off `origin` for an exponent; of larger numbers that could be
-    # anything, but two of them that differ at all in 16 bits differ by 256, so that any slope serves, and 1 rounds nothing.
-    slope = gl.where(gl.abs(peak) > LARGE, 1.0, LOG2E)
-    origin = peak * slope
-    start = each(0.0 - origin)
-    if absent:
-        start = gl.where(rows.real(top), start, float("-inf"))
-    powers = gl.exp2(gl.fma(x.to(gl.float32), each(slope)[:, :, :, :, None], start[:, :, :, :, None]))
-    # 1 over the power of the largest element is 1 - d + d^2 to the last bit: a row of one element has the sum 1.
-    d = gl.exp2(gl.fma(peak, slope, 0.0 - origin)) - 1.0
-    less = gl.fma(d, d, 0.0 - d)
-    total = gl.sum(gl.sum(gl.sum(powers, axis=4), axis=1), axis=2)
+    `powers`, tiles [lines, pieces, across, lanes, elements of an access], times `unit` [lines, across] are e to the power of
+    the differences from the largest element; the sums are of these."""
+    plan: gl.constexpr = rows.plan
+    x = [rows.accesses(tile) for tile in x]
+    tops = [gl.max(tile, axis=4).to(gl.float32) for tile in x]
+    top = gl.max(present(rows, tops[0], 0, tops[0], float("-inf")), axis=1)
+    for i in gl.static_range(1, plan.tiles):
+        top = gl.maximum(top, gl.max(present(rows, tops[i], i, tops[i], float("-inf")), axis=1))
+    peak = gl.maximum(gl.max(top, axis=2), LEAST)
+    # Of float32, differences from the largest element. Of 16 bits, one FMA an element: the largest one gets what is rounded off
+    # `start` for an exponent. Of larger numbers that could be anything, but two of them that differ at all in 16 bits differ by
+    # 256, so that any slope serves, and 1 rounds nothing.
+    slope, start, less = gl.full_like(peak, LOG2E), 0.0 - peak, gl.full_like(peak, 0.0)
+    if x[0].dtype != gl.float32:
+        slope = gl.where(gl.abs(peak) > LARGE, 1.0, LOG2E)
+        start = 0.0 - peak * slope
+        # 1 over the power of the largest element is 1 - d + d^2 to the last bit: a row of one element has the sum 1.
+        d = gl.exp2(gl.fma(peak, slope, start)) - 1.0
+        less = gl.fma(d, d, 0.0 - d)
+    powers = (powers_of(x[0], present(rows, each(start), 0, tops[0], float("-inf")), slope),)
+    total = gl.sum(gl.sum(powers[0], axis=4), axis=1)
+    for i in gl.static_range(1, plan.tiles):
+        powers += (powers_of(x[i], present(rows, each(start), i, tops[i], float("-inf")), slope),)
+        total += gl.sum(gl.sum(powers[i], axis=4), axis=1)
+    total = gl.sum(total, axis=2)
     return peak, powers, 1.0 + less, gl.fma(total, less, total)
+
+
+@jit
+def powers_of(x, start, slope):
+    """2 to the power of `slope` times elements [lines, pieces, across, lanes, elements of an access] plus `start`; of float32,
+    e to the power of elements plus `start`."""
+    start = start[:, :, :, :, None]
+    if x.dtype == gl.float32:
+        return gl.exp2((x + start) * LOG2E)
+    return gl.exp2(gl.fma(x.to(gl.float32), each(slope)[:, :, :, :, None], start))
+
+
+@jit
+def present(rows, x, i: gl.constexpr, like, other: gl.constexpr):
+    """A number of each access of tile `i`, and `other` for those of columns that there are not, which read 0. `like` has the
+    layout of such numbers."""
+    if i < rows.plan.full or rows.plan.align:
+        return x
+    return gl.where(rows.real(like, i), x, other)
 
 
 @jit
@@ -120,9 +137,11 @@ def softmax_rows(
         top, whole = combined(rows, peaks, totals)
         turn = turn + 1
         if LOG:
-            y = (afresh(x).to(gl.float32) - top[:, None]) - (gl.log2(whole) * LN2)[:, None]
+            level = (gl.log2(whole) * LN2)[:, None]
+            y = [(afresh(tile).to(gl.float32) - top[:, None]) - level for tile in x]
         else:
-            y = rows.together(e * each(share(rows, peak, top, whole) * unit)[:, :, :, :, None])
+            factor = each(share(rows, peak, top, whole) * unit)[:, :, :, :, None]
+            y = [rows.together(tile * factor) for tile in e]
         here.store(dst, row, dst_stride, y)
         row, following = following, rows.after(following, found[2:3])
 
@@ -141,12 +160,14 @@ def softmax_backward_rows(
     for row in range(rows.first(), count, rows.step()):
         rows.arrived()
         here = rows.beginning(y, row, y_stride)
-        g = here.take(grads, slot, row).to(gl.float32)
-        p = here.take(ys, slot, row).to(gl.float32)
+        g = [tile.to(gl.float32) for tile in here.take(grads, slot, row)]
+        p = [tile.to(gl.float32) for tile in here.take(ys, slot, row)]
         slot = rows.refill((grads, ys), slot, row)
         if LOG:
-            x = g - gl.exp2(p * LOG2E) * rows.sum(g, turn)[:, None]
+            level = rows.sum(g, turn)[:, None]
+            x = [g[i] - gl.exp2(p[i] * LOG2E) * level for i in gl.static_range(plan.tiles)]
         else:
-            x = p * (g - rows.sum(g * p, turn)[:, None])
+            level = rows.sum([g[i] * p[i] for i in gl.static_range(plan.tiles)], turn)[:, None]
+            x = [p[i] * (g[i] - level) for i in gl.static_range(plan.tiles)]
         turn = turn + 1
         here.store(dst, row, dst_stride, x)

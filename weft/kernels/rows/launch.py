@@ -17,6 +17,8 @@ ADDED = 256, 32
 """Programs and columns that a program of `add_programs` adds up at a time."""
 MOST_TICKETS = 1 << 24
 """Tickets that float32 numbers can be."""
+MOST_RESIDENT = 64
+"""Warps of a multiprocessor."""
 _resident: dict[Any, int] = {}
 
 
@@ -40,16 +42,19 @@ def counter_of(plan: RowPlan, like: Any, stream: Any) -> Any:
 
 def persistent(
     kernel: Any, given: tuple[Any, ...], options: dict[str, Any], plan: RowPlan, config: RowConfig, rows: int, device: int,
-    key: Any,
+    key: Any, warps: int = MOST_RESIDENT,
 ) -> int:  # fmt: skip
-    """Programs of a persistent grid: those that are resident, or without tickets as many of them as have rows equally often;
-    none without rows. `key`: what distinguishes the kernel compiled for these arguments from others of the plan."""
+    """Programs of a persistent grid: those that are resident, at most `warps` warps of a multiprocessor, or without tickets as
+    many of them as have rows equally often; none without rows. `key`: what distinguishes the kernel compiled for these
+    arguments from others of the plan."""
     if config.programs:
         return min(config.programs, groups_of(plan, rows))
     key = plan, device, options["maxnreg"], key
     found = _resident.get(key)
     if found is None:
-        found = _resident[key] = _count(kernel, given, options, device)
+        count = multiprocessors_of(device, machine_of(target_of(device)))
+        most = max(count * warps // (plan.blocks * plan.warps), 1)
+        found = _resident[key] = min(_count(kernel, given, options, device, count), most)
     groups = groups_of(plan, rows)
     if plan.tickets:
         return min(found, groups)
@@ -57,8 +62,7 @@ def persistent(
     return -(-groups // max(-(-groups // found), 1))
 
 
-def _count(kernel: Any, given: tuple[Any, ...], options: dict[str, Any], device: int) -> int:
-    count = multiprocessors_of(device, machine_of(target_of(device)))
+def _count(kernel: Any, given: tuple[Any, ...], options: dict[str, Any], device: int, count: int) -> int:
     if device == HOST:
         return max(count // options["num_ctas"], 1)
     compiled = kernel.warmup(*given, **options)

@@ -27,6 +27,8 @@ from weft.kernels.rows.plan import (
     BACKWARD_REGISTERS,
     EACH,
     FORWARD_REGISTERS,
+    LONG_EACH,
+    MOST_EACH,
     SUMS_REGISTERS,
     SUMS_WARPS,
     USUAL_PART,
@@ -41,8 +43,10 @@ from weft.kernels.rows.plan import (
 from weft.layout import WARP_SIZE
 from weft.plain import as_number, whole
 
-FEW = 2048
-"""Columns of rows that two warps have."""
+SHORT = 512
+"""Columns of rows of which a program has several."""
+ALONE = (5120, 2), (10240, 4)
+"""Up to so many columns, so many warps of a block that has the row alone, 80 elements in each thread."""
 CHUNK = 4096
 """Columns of a row that a program of `cross_entropy_backward` has, 32 of each thread."""
 
@@ -92,7 +96,9 @@ def cross_entropy(
     else:
         kernel, given = cross_entropy_rows, (*common, bool(plan.align) or source.cols % plan.part != 0, fits, plan)
     # With gradients a block alone has more addresses to keep, and a cluster with smoothing more sums.
-    most = BACKWARD_REGISTERS if target is not None and plan.blocks == 1 else plan.registers
+    most = FORWARD_REGISTERS if plan.each <= EACH else BACKWARD_REGISTERS
+    if target is not None and plan.blocks == 1:
+        most = BACKWARD_REGISTERS
     if target is not None and plan.blocks > 1 and smooth and plan.warps <= SUMS_WARPS:
         most = SUMS_REGISTERS
     options: dict[str, Any] = {**plan.options, "maxnreg": most}
@@ -147,12 +153,14 @@ def chosen_gradients(cols: int, clusters: bool = True) -> RowConfig:
     """The configuration for losses with gradients of rows of `cols` logits, by `clusters` if there are any.
 
     Of a copy's rate on an H200, bfloat16: 128,256 logits 0.94 (0.86 with 32 of a row in a thread); 16,384 by two blocks 0.94,
-    by one 0.58; 6,760 0.93 and 0.78; 1,992 by two warps 0.96, by four that have two rows 0.82."""
-    part = power_of_two(cols)
-    if cols <= 2 * FEW:
-        return RowConfig(num_warps=2) if part == FEW else RowConfig()
-    if cols <= USUAL_PART:
-        return RowConfig(2, max(part // (4 * EACH * WARP_SIZE), USUAL_WARPS), 2 * EACH) if clusters else long_rows(cols)
+    by one 0.58; 5,000 by two warps 0.96, by four 0.87; 9,216 by four 0.97, by two blocks 0.93."""
+    if cols <= SHORT:
+        return RowConfig()
+    for most, warps in ALONE:
+        if cols <= most:
+            return RowConfig(num_warps=warps, each=MOST_EACH)
+    if cols <= USUAL_PART and clusters:
+        return RowConfig(2, USUAL_WARPS, LONG_EACH)
     return long_rows(cols)
 
 
@@ -167,24 +175,22 @@ def _plan(
         config = chosen_gradients(cols, target_of(source.device).has_cluster)
     # What is only read is streamed by small blocks, many on a multiprocessor.
     config = config or RowConfig()
-    numbers, most = 4 if smooth else 2, _most(config, target)
-    plan = plan_of(config, source.rows, source.cols, vec, numbers=numbers, most=most, align=align)
-    if plan.part * plan.blocks < cols and align and target is not None:
+    if cols > _most(config, vec, target) * config.num_ctas and align and target is not None:
         vec, align, cols = width_of(source.cols, source, target), 0, source.cols
-        plan = plan_of(config, source.rows, cols, vec, numbers=numbers, most=most)
-    fits = plan.part * plan.blocks >= cols
-    if not fits:
+    most = _most(config, vec, target)
+    if cols > most * config.num_ctas:
         config = replace(config, num_ctas=1)
-        plan = plan_of(config, source.rows, source.cols, vec, most=_most(config, target), align=align)
+        return config, plan_of(config, source.rows, source.cols, vec, most=most, align=align), False
+    plan = plan_of(config, source.rows, source.cols, vec, numbers=4 if smooth else 2, align=align)
     if plan.blocks > 1:
         plan = drawing(replace(plan, ahead=config.copies(1, vec * source.itemsize)), source.rows, 3 if smooth else 2)
-    return config, plan, fits
+    return config, plan, True
 
 
-def _most(config: RowConfig, target: Lines | None) -> int:
+def _most(config: RowConfig, vec: int, target: Lines | None) -> int:
     """Columns of a block that are held in registers at a time."""
     each = config.each if target is None else max(config.each, 32)
-    return power_of_two(32 * config.num_warps * each)
+    return power_of_two(WARP_SIZE * config.num_warps * max(each, vec))
 
 
 def _labels(op: str, labels: Any, x: Lines) -> None:

@@ -27,14 +27,15 @@ from weft.kernels.rows.plan import (
     ACCESS_BYTES,
     BACKWARD_REGISTERS,
     LARGE_WARPS,
+    MIDDLE_REGISTERS,
     SUMS_PART,
     SUMS_REGISTERS,
     SUMS_WARPS,
     USUAL_PART,
     RowConfig,
     chosen_moments,
+    chosen_norm,
     chosen_rows,
-    partly,
     plan_of,
     reached,
 )
@@ -153,16 +154,15 @@ def _forward(
         pays = count * source.cols <= ELEMENTWISE or (second is not None and count < 2)
         if not (align and pays) or (centred and source.cols > USUAL_PART):
             vec, align = width_of(source.cols, source, second, target, summed, *vectors), 0
+        few = centred and second is None and source.itemsize == 2 and vec == ACCESS_BYTES // 2 and not align
         if config is None:
             cols = reached(source.cols, align)
-            few = second is None and source.itemsize == 2 and vec == ACCESS_BYTES // 2 and not align
-            config = chosen_moments(cols, few=few) if centred else chosen_rows(cols)
+            config = chosen_moments(cols, few=few) if centred else chosen_norm(cols)
         check_columns(op, source, config)
-        large = LARGE_WARPS // 2 if partly(config, source.cols) else LARGE_WARPS
-        ahead = config.copies(
-            config.num_ctas > 1 or config.num_warps >= large,
-            vec * min(source.itemsize, second.itemsize if second else 4),
-        )
+        # Two blocks that wait for two arrays have enough bytes on their way. Rows that begin anywhere leave room for one.
+        large = config.num_warps >= (LARGE_WARPS // 2 if few else LARGE_WARPS) and (second is None or align != 0)
+        stays = config.num_ctas > 1 or large
+        ahead = config.copies(stays, vec * min(source.itemsize, second.itemsize if second else 4))
         numbers = 2 if centred else 1
         plan = plan_of(config, source.rows, source.cols, vec, ahead=ahead, numbers=numbers, align=align)
         plan = drawing(plan, source.rows, numbers)
@@ -172,6 +172,9 @@ def _forward(
             second, target, summed), float(eps), centred, LARGEST.get(dtype, 0.0), plan,
         )  # fmt: skip
         most = plan.registers
+        if few and plan.across == 1:
+            # No barrier keeps loads of weight and bias behind the sums.
+            most = max(most, MIDDLE_REGISTERS)
         if align:
             crowded = count > 1 or (centred and second is not None) or plan.warps >= LARGE_WARPS // 2
             most = BACKWARD_REGISTERS if crowded else ANYWHERE_REGISTERS

@@ -5,7 +5,7 @@ cluster. A thread holds about 64 bytes of each array: four accesses of 16 bytes,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,22 +17,33 @@ ACCESS_BYTES = 16
 EACH = 32
 """Elements of a row in a thread's registers."""
 USUAL_WARPS, MOST_WARPS = 4, 32
-FORWARD_REGISTERS, BACKWARD_REGISTERS = 64, 128
-"""Registers of a thread: two blocks of 16 warps on a multiprocessor, and one."""
+REGISTERS = 65536
+"""Registers of a multiprocessor."""
+FORWARD_REGISTERS, MIDDLE_REGISTERS, BACKWARD_REGISTERS = 64, 96, 128
+"""Registers of a thread: eight, five and four blocks of 4 warps on a multiprocessor."""
+THIRD_REGISTERS, THIRD_EACH = 80, 40
+"""Registers of a thread that leave a multiprocessor three blocks of 8 warps, and elements of a softmax that fit into them."""
+MIDDLE_EACH, LONG_EACH, MOST_EACH = 48, 64, 80
+"""Elements of a row in a thread's registers with more of these."""
 SUMS_REGISTERS, SUMS_PART, SUMS_WARPS = 168, 8192, 8
 """Registers of a thread that adds up two gradients over its rows; columns and warps of its block."""
 LEAST_COPY = 4
 """Bytes of the smallest cp.async."""
 LARGE_WARPS = 16
 """Warps of a block of which a multiprocessor has two, or with 64 elements in a thread one, by their registers: while it waits
-for a row there is nothing else to do. Of rows that fill a tile partly, half as many warps have too few bytes on their way."""
-MOMENTS_PART, MOMENTS_LEAST = 2048, 512
-"""Columns of a warp that adds up deviations from a mean, with 64 elements in each thread, and the fewest of a row for which it
-does."""
+for a row there is nothing else to do."""
+FEW_LEAST, FEW_MOST, FOUR_LEAST, FOUR_MOST = 256, 2048, 4096, 6144
+"""Columns of rows that norms have by two warps, and by four: more than so many, up to so many."""
+MOMENTS = ((512, 2, 32), (1280, 2, 64), (3072, 2, 40), (9216, 4, 72))
+"""Up to so many columns, so many warps that add up deviations from a mean, and elements of each thread."""
 USUAL_PART, LONGEST_PART = 16384, 32768
 """Columns of a block: as long as larger clusters exist, and at most."""
 LONG_PART = 8192
 """Columns of a block of 4 warps, with 64 elements of a row in a thread."""
+MIDDLE_PART, WAITING_PART = 10240, 12288
+"""Columns of a block of 8 warps, with 40 and 48 elements of a row in a thread."""
+MOST_TILES = 16
+"""Tiles that a block's columns are divided into: the time to compile grows with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +51,8 @@ class RowConfig:
     """How a row kernel divides rows: a row among `num_ctas` blocks of a cluster, each with `num_warps` warps, or several rows
     to a program.
 
-    `each`: elements of a row that a thread holds, where rows are shorter than `num_warps` such warps. `programs`: how many
-    programs (or clusters) are launched; 0 chooses. `ahead`: for how many of its next steps a program copies rows to shared
+    `each`: elements of a row that a thread holds at most, where rows are shorter than `num_warps` such warps. `programs`: how
+    many programs (or clusters) are launched; 0 chooses. `ahead`: for how many of its next steps a program copies rows to shared
     memory while it computes, where cp.async can; None chooses."""
 
     num_ctas: int = 1
@@ -57,19 +68,22 @@ class RowConfig:
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """`lines` rows of a program, or of a cluster one row in as many parts; `part` columns of a block, `vec` of them an access.
+    """`lines` rows of a program, or of a cluster one row in as many parts; a block has its columns in so many `tiles` of `part`
+    columns, a power of two, `vec` of them an access.
 
-    `whole`: these are all columns. `even`: programs have `lines` rows each, none less. `ahead`: for how many steps rows are
-    copied to shared memory meanwhile. `numbers`: how many numbers of a row the warps that have it exchange at a time. `down`:
-    lanes and warps that lie across rows. `tickets`: programs draw their rows (`Rows.draw`). `align`: if not 0, rows begin
-    anywhere, and each tile at the multiple of `align` elements before its row."""
+    `full`: how many tiles, the first ones, have no columns but those of the row, in every block. `even`: programs have `lines`
+    rows each, none less. `ahead`: for how many steps rows are copied to shared memory meanwhile. `numbers`: how many numbers
+    of a row the warps that have it exchange at a time. `down`: lanes and warps that lie across rows. `tickets`: programs draw
+    their rows (`Rows.draw`). `align`: if not 0, rows begin anywhere, and the first tile at the multiple of `align` elements
+    before."""
 
     blocks: int
     warps: int
     lines: int
     part: int
+    tiles: int
     vec: int
-    whole: bool
+    full: int
     even: bool
     ahead: int
     numbers: int
@@ -78,8 +92,13 @@ class RowPlan:
     align: int = 0
 
     @property
+    def whole(self) -> bool:
+        """Whether the tiles have no columns but those of the row."""
+        return self.full == self.tiles and not self.align
+
+    @property
     def layout(self) -> Any:
-        """The rows in registers."""
+        """A tile of the rows in registers."""
         lanes, warps = self.down
         return gl.BlockedLayout(
             [1, self.vec], [lanes, WARP_SIZE // lanes], [warps, self.warps // warps], [1, 0], cga_layout=self._spread
@@ -87,13 +106,17 @@ class RowPlan:
 
     @property
     def held(self) -> Any:
-        """The rows in shared memory."""
+        """A tile of the rows in shared memory."""
         return gl.SwizzledSharedLayout(1, 1, 1, [1, 0], cga_layout=self._spread)
 
     @property
     def unit(self) -> int:
         """What the columns of each block of a cluster are a multiple of: with accesses of 16 bytes a line of L2."""
         return 8 * self.vec
+
+    def portion(self, cols: int) -> int:
+        """Columns of each block of a cluster; the last ones may have fewer."""
+        return -(-reached(cols, self.align) // (self.blocks * self.unit)) * self.unit
 
     @property
     def across(self) -> int:
@@ -121,11 +144,20 @@ class RowPlan:
         return gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0], cga_layout=self._copies)
 
     @property
-    def registers(self) -> int:
-        """Registers of a thread in a forward pass. With 64 elements of a row a softmax needs about 100 (64 spill 300 to 640
-        bytes)."""
+    def each(self) -> int:
+        """Elements of a thread."""
         lines = 1 if self.blocks > 1 else self.lines
-        return FORWARD_REGISTERS if self.part * lines <= EACH * WARP_SIZE * self.warps else BACKWARD_REGISTERS
+        return self.part * self.tiles * lines // (WARP_SIZE * self.warps)
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread in a forward pass: 64 for 32 elements, 96 for 48 or the most that leave as many blocks on a
+        multiprocessor, and 128 for more."""
+        if self.each <= EACH:
+            return FORWARD_REGISTERS
+        if self.each > MIDDLE_EACH:
+            return BACKWARD_REGISTERS
+        return most_registers(MIDDLE_REGISTERS, self.warps)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -148,12 +180,20 @@ def chosen_rows(cols: int, usual: int = USUAL_PART) -> RowConfig:
     return RowConfig(blocks, min(max(part // (WARP_SIZE * EACH), USUAL_WARPS), MOST_WARPS))
 
 
-def long_rows(cols: int, most: int = CLUSTERS[-1]) -> RowConfig:
-    """The configuration for rows of `cols` elements, 64 of them in a thread, which share the instructions of a row, and by a
-    cluster of up to `most` blocks, as small as can be: they leave one another the multiprocessor while they wait."""
+def long_rows(cols: int, most: int = CLUSTERS[-1], each: int = LONG_EACH) -> RowConfig:
+    """The configuration for rows of `cols` elements, `each` of them at most in a thread, which share the instructions of a row,
+    and by a cluster of up to `most` blocks, as small as can be: they leave one another the multiprocessor while they wait."""
     blocks = 1 if cols <= USUAL_PART else min(power_of_two(-(-cols // LONG_PART)), most)
-    part = power_of_two(-(-cols // blocks))
-    return RowConfig(blocks, min(max(part // (2 * EACH * WARP_SIZE), USUAL_WARPS), MOST_WARPS), 2 * EACH)
+    return RowConfig(blocks, min(max(_warps(-(-cols // blocks), each), USUAL_WARPS), MOST_WARPS), each)
+
+
+def chosen_norm(cols: int) -> RowConfig:
+    """The configuration of a norm of rows. Short rows take two warps alone: of a copy's rate on an H200, RMSNorm of 2,048
+    columns 0.98 instead of 0.96 by four. Those of a little over 4,096 take four with up to 48 elements in a thread, and not
+    eight."""
+    if FEW_LEAST < cols <= FEW_MOST:
+        return RowConfig(num_warps=2)
+    return RowConfig(each=MIDDLE_EACH) if FOUR_LEAST < cols <= FOUR_MOST else chosen_rows(cols)
 
 
 def chosen_moments(cols: int, *, few: bool) -> RowConfig:
@@ -162,53 +202,75 @@ def chosen_moments(cols: int, *, few: bool) -> RowConfig:
     0.92 instead of 0.64 (131,072; with 16 blocks 0.90).
 
     `few`: an element takes few registers, which is one array of 16 bits, in vectors. Then few warps share what they do for a
-    row, and copy the next one meanwhile: 0.96 to 0.99 instead of 0.76 to 0.86 (640, 768, 1,024), 0.87 to 0.91 instead of 0.78
-    to 0.82 (2,560, 5,120, 6,144). One warp of up to 2,048 columns does not copy: 0.94 instead of 0.85 (1,536). Rows that fill a
-    larger tile gain nothing (4,096: 0.95), and short ones lose (128: 0.92 instead of 0.96)."""
-    part = power_of_two(cols)
-    if cols <= USUAL_PART:
-        if not few or cols < MOMENTS_LEAST or cols == part >= MOMENTS_PART:
-            return chosen_rows(cols)
-        return RowConfig(1, max(part // MOMENTS_PART, 1), 2 * EACH, ahead=int(part != MOMENTS_PART))
-    return long_rows(cols, 8 if cols <= 16 * LONG_PART else CLUSTERS[-1])
+    row, without copying the next one: 0.97 instead of 0.88 (1,024 columns), 0.98 instead of 0.95 (2,048), 0.96 instead of 0.94
+    (6,144)."""
+    if cols > USUAL_PART:
+        return long_rows(cols, 8 if cols <= 16 * LONG_PART else CLUSTERS[-1])
+    if not few or cols <= FEW_LEAST or cols == USUAL_PART:
+        return chosen_norm(cols)
+    for most, warps, each in MOMENTS:
+        if cols <= most:
+            return RowConfig(1, warps, each, ahead=0)
+    return long_rows(cols)
 
 
 @cache
 def plan_of(
-    config: RowConfig, rows: int, cols: int, vec: int, *, ahead: int = 0, numbers: int = 1, most: int = 1 << 30,
-    align: int = 0,
+    config: RowConfig, rows: int, cols: int, vec: int, *, ahead: int = 0, numbers: int = 1, align: int = 0,
+    single: bool = False, most: int = 0,
 ) -> RowPlan:  # fmt: skip
-    """The plan for `rows` rows of `cols` columns, `vec` elements an access; at most `most` elements of a block are held. With
-    `align` rows begin anywhere, and a program has one at a time."""
+    """The plan for `rows` rows of `cols` columns, `vec` elements an access. With `align` rows begin anywhere, and a program has
+    one at a time.
+
+    A tile has one access of each thread that a row lies in, and a block as many tiles as the row needs: what a power of two
+    leaves empty would take as many instructions as the row. Masks are for the tiles at its ends alone. `single`: one tile as
+    long as the row, or with `most` of at most so many elements, and rows may be longer."""
     blocks, warps = config.num_ctas, config.num_warps
-    part = max(power_of_two(-(-reached(cols, align) // blocks)), vec)
+    own = max(-(-reached(cols, align) // blocks), vec)
     if align:
-        warps = min(max(part // (WARP_SIZE * config.each), 1), warps)
-    part = min(part, max(vec * WARP_SIZE * warps, power_of_two(most)))
-    across = min(max(part // (WARP_SIZE * config.each), 1), warps)
-    down = (1, 1)
+        warps = min(_warps(own, config.each), warps)
+    part = power_of_two(own)
+    if most:
+        part = min(part, max(vec * WARP_SIZE * warps, power_of_two(most)))
+    across, down = warps, (1, 1)
     if blocks == 1:
+        across = min(_warps(min(own, part), config.each), warps)
         down = max(WARP_SIZE * vec // part, 1), warps // across
-    elif part < vec * WARP_SIZE * warps:
-        part = vec * WARP_SIZE * warps
-    held = max(part * down[0] * down[1] // (WARP_SIZE * warps), 1)
-    lines = blocks if blocks > 1 else down[0] * down[1] * max(config.each // held, 1)
-    lines = lines if blocks > 1 else min(lines, max(power_of_two(rows), down[0] * down[1]))
-    if align and blocks == 1:
-        lines = 1
-    even = blocks > 1 or rows % lines == 0
-    whole = part * blocks == cols and not align
-    return RowPlan(blocks, warps, lines, part, vec, whole, even, ahead, numbers, down, align=align)
+    access = vec * WARP_SIZE * across
+    part = max(part, access) if blocks > 1 else part
+    tiles = 1
+    if not (single or most) and part > access:
+        part = access
+        while -(-own // part) > MOST_TILES:
+            part *= 2
+        tiles = -(-own // part)
+    held = max(part * tiles * down[0] * down[1] // (WARP_SIZE * warps), 1)
+    lines = blocks
+    if blocks == 1:
+        lines = down[0] * down[1] * (power_of_two(config.each // held + 1) // 2 or 1)
+        lines = 1 if align else min(lines, max(power_of_two(rows), down[0] * down[1]))
+    plan = RowPlan(
+        blocks, warps, lines, part, tiles, vec, 0, blocks > 1 or rows % lines == 0, ahead, numbers, down, align=align
+    )
+    if most:
+        return plan
+    return replace(plan, full=min(max(cols - (blocks - 1) * plan.portion(cols), 0), plan.portion(cols)) // part)
 
 
-def partly(config: RowConfig, cols: int) -> bool:
-    """Whether rows leave a part of the tiles of a configuration empty."""
-    return cols < power_of_two(-(-cols // config.num_ctas)) * config.num_ctas
+def _warps(cols: int, each: int) -> int:
+    """Warps of a power of two, the fewest whose threads hold at most `each` of `cols` columns."""
+    return power_of_two(-(-cols // (WARP_SIZE * each)))
 
 
 def reached(cols: int, align: int) -> int:
     """Columns of a tile for rows of `cols`, with what may be before a row that begins anywhere."""
     return cols + align - 1 if align else cols
+
+
+def most_registers(least: int, warps: int) -> int:
+    """The most registers of a thread, at least `least`, that leave a multiprocessor as many blocks."""
+    threads = WARP_SIZE * warps
+    return min(REGISTERS // (threads * max(REGISTERS // (threads * least), 1)) // 8 * 8, BACKWARD_REGISTERS)
 
 
 def power_of_two(number: int) -> int:

@@ -46,7 +46,7 @@ def sample(
     vec, align = access_of(config, source)
     config = config or chosen_rows(reached(source.cols, align))
     check_columns(op, source, config)
-    plan = plan_of(config, source.rows, source.cols, vec, numbers=2, align=align)
+    plan = plan_of(config, source.rows, source.cols, vec, numbers=2, align=align, single=True)
     plan = replace(plan, ahead=False)
     programs = groups_of(plan, source.rows)
     options: dict[str, Any] = {**plan.options, "maxnreg": BACKWARD_REGISTERS}
