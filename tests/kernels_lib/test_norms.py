@@ -13,7 +13,7 @@ from tests.kernels_lib.test_errors import Elsewhere, refused
 from weft.kernels import RowConfig, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from weft.kernels.device.norms import normalise, normalise_backward
 from weft.kernels.rows import norms
-from weft.kernels.rows.plan import chosen_moments
+from weft.kernels.rows.plan import chosen_moments, chosen_sums
 from weft.runtime import nvrtc
 
 LAYOUTS = [
@@ -199,7 +199,7 @@ def test_mistakes():
 @pytest.mark.skipif(not nvrtc.available(), reason="needs NVRTC (pip install nvidia-cuda-nvrtc)")
 @pytest.mark.parametrize("cols", [4096, *(pytest.param(cols, marks=MATRIX) for cols in (128, 8192, 16384, 65536))])
 def test_machine_code(monkeypatch, cols):
-    """16 bytes an access, all loads of rows before the first use, no spills, and registers for the rows in flight."""
+    """16 bytes an access, no spills, and at most the registers for the rows in flight: 64 for 32 elements of a thread."""
     forward, backward = Recorder(), Recorder()
     monkeypatch.setattr(norms, "normalise", forward)
     monkeypatch.setattr(norms, "normalise_backward", backward)
@@ -209,13 +209,15 @@ def test_machine_code(monkeypatch, cols):
     weight, rstd = np.zeros(cols, x.dtype), np.zeros(1024, np.float32)
     rms_norm(x, weight, out=x)
     rms_norm_backward(x, x, weight, rstd, out=x)
-    for kernel, (recorded,), most in ((normalise, forward.given, 64), (normalise_backward, backward.given, 128)):
+    for kernel, (recorded,) in ((normalise, forward.given), (normalise_backward, backward.given)):
         arguments, options = recorded
+        plan = arguments[-1]
+        most = 64 if kernel is normalise and plan.each <= 32 else 128
         compiled = kernel.warmup(*arguments, **options, target="sm_90a")
         code = compiled.asm["sass"]
         assert compiled.n_spills == 0 and compiled.n_regs <= most
         copies = re.findall(r"LDG\S*\.128|LDGSTS\S*\.128", code)
-        assert len(copies) >= 4 and not re.search(r"(LDG|STG)\.E\.(U16|64)", code)
+        assert len(copies) >= plan.each // plan.vec and not re.search(r"(LDG|STG)\.E\.(U16|64)", code)
 
 
 @pytest.mark.matrix
@@ -243,9 +245,25 @@ def test_machine_code_of_two_sums(monkeypatch, cols):
         (10240, True, RowConfig(1, 8, 64)),
         (16384, True, RowConfig(1, 16)),
         (768, False, RowConfig(1, 2)),
-        (5120, False, RowConfig(1, 4, 48)),
-        (8192, False, RowConfig(1, 8)),
+        (5120, False, RowConfig(1, 4, 64)),
+        (9216, False, RowConfig(1, 16)),
     ],
 )
 def test_layer_norm_of_few_registers_takes_few_warps(cols, few, want):
-    assert chosen_moments(cols, few=few) == want
+    assert chosen_moments(cols, few=few, short=True) == want
+
+
+@pytest.mark.parametrize(
+    ("cols", "one", "both"),
+    [
+        (512, RowConfig(), RowConfig()),
+        (1024, RowConfig(1, 4, 8), RowConfig(1, 4, 8)),
+        (2048, RowConfig(1, 4, 16), RowConfig(1, 4, 16)),
+        (4096, RowConfig(1, 8, 16), RowConfig(1, 4)),
+        (5120, RowConfig(1, 8), RowConfig(2, 4)),
+        (8192, RowConfig(4, 4), RowConfig(2, 4)),
+        (16384, RowConfig(1, 16), RowConfig(4, 4)),
+    ],
+)
+def test_sums_over_rows_are_by_small_blocks(cols, one, both):
+    assert (chosen_sums(cols, both=False), chosen_sums(cols, both=True)) == (one, both)

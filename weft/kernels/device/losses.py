@@ -273,8 +273,6 @@ def cross_entropy_clusters(
         here = rows.beginning(logits, row, stride)
         x = here.take(xs, slot, row, float("-inf"))
         slot = rows.refill((xs,), slot, row, following)
-        # What the next row needs is on its way while this one is computed: first its label, then the logit that it names.
-        coming = class_of(rows, label, logits, following, stride, ignored)
         factor = gl.to_tensor(1.0)
         if grad is not None:
             factor = gl.load(factors + row) if SCALED else factors
@@ -310,8 +308,11 @@ def cross_entropy_clusters(
                 own -= factor * smoothing / cols.to(gl.float32)
                 if found.inside & found.counts:
                     store_one(grad + row.to(gl.int64) * grad_stride + found.column, own.to(grad.dtype.element_ty))
+        # What the next row needs is on its way while it is computed: the logit that its label names, and the label of the row
+        # after it. Nothing waits for either meanwhile.
+        found = class_of(rows, label, logits, following, stride, ignored)
         label = label_at(rows, labels, behind)
-        found, row, following = coming, following, behind
+        row, following = following, behind
 
 
 @jit

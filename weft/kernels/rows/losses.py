@@ -152,8 +152,9 @@ def cross_entropy_backward(
 def chosen_gradients(cols: int, clusters: bool = True) -> RowConfig:
     """The configuration for losses with gradients of rows of `cols` logits, by `clusters` if there are any.
 
-    Of a copy's rate on an H200, bfloat16: 128,256 logits 0.94 (0.86 with 32 of a row in a thread); 16,384 by two blocks 0.94,
-    by one 0.58; 5,000 by two warps 0.96, by four 0.87; 9,216 by four 0.97, by two blocks 0.93."""
+    Of a copy's rate on an H200, bfloat16: 128,256 logits 0.98 (0.87 with 32 of a row in a thread), 151,936 0.97 with up to 80
+    (0.84 with 40); 16,384 by two blocks 0.94, by one 0.58; 5,000 by two warps 0.96, by four 0.87; 9,216 by four 0.98, by two
+    blocks 0.93."""
     if cols <= SHORT:
         return RowConfig()
     for most, warps in ALONE:
@@ -161,7 +162,7 @@ def chosen_gradients(cols: int, clusters: bool = True) -> RowConfig:
             return RowConfig(num_warps=warps, each=MOST_EACH)
     if cols <= USUAL_PART and clusters:
         return RowConfig(2, USUAL_WARPS, LONG_EACH)
-    return long_rows(cols)
+    return long_rows(cols, each=MOST_EACH if cols > USUAL_PART else LONG_EACH)
 
 
 def _plan(

@@ -28,14 +28,13 @@ from weft.kernels.rows.plan import (
     BACKWARD_REGISTERS,
     LARGE_WARPS,
     MIDDLE_REGISTERS,
-    SUMS_PART,
     SUMS_REGISTERS,
     SUMS_WARPS,
     USUAL_PART,
     RowConfig,
     chosen_moments,
     chosen_norm,
-    chosen_rows,
+    chosen_sums,
     plan_of,
     reached,
 )
@@ -154,10 +153,11 @@ def _forward(
         pays = count * source.cols <= ELEMENTWISE or (second is not None and count < 2)
         if not (align and pays) or (centred and source.cols > USUAL_PART):
             vec, align = width_of(source.cols, source, second, target, summed, *vectors), 0
-        few = centred and second is None and source.itemsize == 2 and vec == ACCESS_BYTES // 2 and not align
+        short = source.itemsize == 2 and vec == ACCESS_BYTES // 2 and not align
+        few = centred and second is None and short
         if config is None:
             cols = reached(source.cols, align)
-            config = chosen_moments(cols, few=few) if centred else chosen_norm(cols)
+            config = chosen_moments(cols, few=few, short=short) if centred else chosen_norm(cols, short=short)
         check_columns(op, source, config)
         # Two blocks that wait for two arrays have enough bytes on their way. Rows that begin anywhere leave room for one.
         large = config.num_warps >= (LARGE_WARPS // 2 if few else LARGE_WARPS) and (second is None or align != 0)
@@ -209,7 +209,7 @@ def _backward(
                 fill_zero(value)
         return out, dweight, dbias
     both = dweight is not None and dbias is not None
-    config = config or chosen_rows(source.cols, SUMS_PART if both else USUAL_PART)
+    config = config or chosen_sums(source.cols, both=both)
     check_columns(op, source, config)
     vec = width_of(source.cols, upper, source, third, target, vector)
     small = min(each.itemsize for each in (source, upper, vector) if each is not None)
