@@ -16,7 +16,7 @@ BOUND = {"float32": 2e-5, "float16": 2e-3, "bfloat16": 1e-2}
 TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 MATRIX = pytest.mark.matrix
 COLUMNS = [1, 7, 129, 1000, 2560, 4096, pytest.param(36_872, marks=MATRIX), pytest.param(131_073, marks=MATRIX)]
-"""Lengths of rows: in part of a warp, in a warp, in a block in five tiles and in four; the longest in a cluster."""
+"""Lengths of rows: in part of a warp, in a warp, in blocks that they fill and do not fill; the last two in a cluster."""
 
 
 def close(got: np.ndarray, want: np.ndarray, bound: float = 0.0) -> None:

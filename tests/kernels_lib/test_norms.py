@@ -13,7 +13,7 @@ from tests.kernels_lib.test_errors import Elsewhere, refused
 from weft.kernels import RowConfig, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from weft.kernels.device.norms import normalise, normalise_backward
 from weft.kernels.rows import norms
-from weft.kernels.rows.plan import chosen_moments, chosen_sums
+from weft.kernels.rows.choice import chosen_moments, chosen_sums
 from weft.runtime import nvrtc
 
 LAYOUTS = [

@@ -9,10 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cuda.build import needs_nvrtc
-from tests.kernels_lib.rows import MATRIX
-from weft.kernels import RowConfig, cross_entropy, layer_norm, log_softmax, rms_norm, rowwise, softmax
+from tests.kernels_lib.rows import MATRIX, close, poisoned
+from tests.kernels_lib.test_errors import refused
+from weft import settings
+from weft.kernels import (
+    RowConfig,
+    cross_entropy,
+    layer_norm,
+    layer_norm_backward,
+    log_softmax,
+    rms_norm,
+    rms_norm_backward,
+    rowwise,
+    softmax,
+    softmax_backward,
+)
 from weft.kernels.rows import launch, losses, norms
 from weft.kernels.rows.plan import MOST_TILES, most_registers, plan_of
+from weft.layout import WARP_SIZE
 
 FORWARD = {
     "softmax": lambda x, _: softmax(x, x),
@@ -28,7 +42,7 @@ FORWARD = {
     cols=st.integers(1, 1 << 18),
     blocks=st.sampled_from([1, 2, 8, 16]),
     warps=st.sampled_from([1, 2, 4, 16]),
-    each=st.sampled_from([8, 32, 40, 48, 80]),
+    each=st.sampled_from([1, 6, 8, 32, 40, 48, 80]),
     vec=st.sampled_from([1, 2, 8]),
     anywhere=st.booleans(),
 )
@@ -45,8 +59,12 @@ def test_tiles_have_the_columns_of_rows(cols, blocks, warps, each, vec, anywhere
     for skew in (0, max(align - 1, 0)):
         ends = [min((block + 1) * portion - skew, cols) - (block * portion - skew) for block in range(blocks)]
         assert plan.full * plan.part <= max(min(ends), 0)
-    if not align and blocks == 1:
-        assert plan.whole == (plan.part * plan.tiles == cols)
+    if not align:
+        assert plan.whole == (plan.part * plan.tiles * blocks == cols)
+    down = plan.down[0] * plan.down[1]
+    assert plan.lines == blocks if blocks > 1 else plan.lines % down == 0 or align
+    # Each thread has elements of the tile, and none twice.
+    assert plan.warps == plan.across * plan.down[1] and plan.each * WARP_SIZE * plan.warps >= plan.part * plan.tiles
 
 
 def test_one_tile_where_it_is_asked_for():
@@ -70,7 +88,59 @@ def test_resident_programs_are_limited(monkeypatch):
     count = launch.multiprocessors_of(launch.HOST, launch.machine_of(launch.target_of(launch.HOST)))
     turns = -(-(1 << 20) // (3 * count))
     assert launch.persistent(*given, "any") == -(-(1 << 20) // turns)
-    assert launch.persistent(*given, "two", 16) <= 2 * count
+    turns = -(-(1 << 20) // (2 * count))
+    assert launch.persistent(*given, "two", 16) == -(-(1 << 20) // turns)
+
+
+def recorded(monkeypatch):
+    """What is launched: kernels, arguments, options."""
+    found = []
+    for module in (rowwise, norms, losses):
+        monkeypatch.setattr(module, "launched", lambda kernel, grid, *given: found.append((kernel, *given)))
+        monkeypatch.setattr(module, "persistent", lambda *_: 1)
+    monkeypatch.setattr(norms, "added", lambda *_: None)
+    return found
+
+
+def test_no_clusters_where_there_are_none(monkeypatch):
+    """Rows that fit into a block have one; and longer logits are read twice."""
+    found = recorded(monkeypatch)
+    with settings.using(target="sm_80"):
+        for cols in (512, 5120, 8192, 10_240, 16_384):
+            x, weight, numbers = np.zeros((4, cols), np.float16), np.zeros(cols, np.float16), np.zeros(4, np.float32)
+            for function in FORWARD.values():
+                function(x, weight)
+            softmax_backward(x, x, x)
+            rms_norm_backward(x, x, weight, numbers, out=x)
+            layer_norm_backward(x, x, weight, numbers, numbers, out=x)
+        FORWARD["cross_entropy"](np.zeros((4, 20_000), np.float16), None)
+    assert len(found) == 5 * (len(FORWARD) + 3) + 1 and all(options["num_ctas"] == 1 for _, _, options, _ in found)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_the_longest_rows_that_are_held(monkeypatch, dtype):
+    """By a cluster of 16 blocks, whose next row fits into shared memory; longer ones are read twice, in chunks."""
+    found = recorded(monkeypatch)
+    for cols in (262_144, 262_152, 262_145):
+        cross_entropy(np.zeros((1, cols), dtype), np.zeros(1, np.int64), grad=np.zeros((1, cols), dtype))
+    plans = [arguments[-1] for _, arguments, _, _ in found]
+    assert [plan.blocks for plan in plans] == [16, 1, 1]
+    itemsize = np.dtype(dtype).itemsize
+    assert plans[0].ahead and plans[0].part * plans[0].tiles * itemsize <= 64 << 10
+    assert all(plan.part <= 32 * WARP_SIZE * plan.warps for plan in plans[1:])
+
+
+def test_mistakes():
+    for name, value in (("each", 0), ("num_warps", 0), ("num_ctas", 1.5), ("programs", -1), ("ahead", -1)):
+        refused("kernels-rows-parameter", lambda: RowConfig(**{name: value}), "RowConfig", f"{name}={value}")  # noqa: B023
+
+
+def test_threads_that_hold_less_than_an_access(device, rng):
+    x = rng.standard_normal((5, 512)).astype(np.float16)
+    out = poisoned(device, x.shape, x.dtype)
+    softmax(device.array(x), out, config=RowConfig(1, 4, 4))
+    e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    close(device.numpy(out), e / e.sum(1, keepdims=True))
 
 
 HIDDEN, VOCABULARIES = (640, 2560, 9216, 12_288, 16_384, 36_864), (50_304, 151_936)
@@ -87,10 +157,7 @@ HIDDEN, VOCABULARIES = (640, 2560, 9216, 12_288, 16_384, 36_864), (50_304, 151_9
 )
 def test_no_spills(monkeypatch, op, cols):
     """Neither if rows fill their tiles nor if they do not; and 16 bytes an access."""
-    found = []
-    for module in (rowwise, norms, losses):
-        monkeypatch.setattr(module, "launched", lambda kernel, grid, *given: found.append((kernel, *given)))
-        monkeypatch.setattr(module, "persistent", lambda *_: 1)
+    found = recorded(monkeypatch)
     x = np.zeros((256, cols), ml_dtypes.bfloat16)
     FORWARD[op](x, np.zeros(cols, x.dtype))
     ((kernel, arguments, options, _),) = found

@@ -9,25 +9,18 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.kernels.device.softmax import softmax_backward_rows, softmax_rows
 from weft.kernels.rows.calls import launched, prepared
+from weft.kernels.rows.choice import chosen_powers, chosen_rows, stays
 from weft.kernels.rows.launch import counter_of, drawing, groups_of, persistent
 from weft.kernels.rows.operands import access_of, check_columns, lines_of, output, pitches, same_rows
 from weft.kernels.rows.plan import (
     BACKWARD_REGISTERS,
     CLUSTERS,
     EACH,
-    LONG_EACH,
-    LONG_PART,
     LONGEST_PART,
     MIDDLE_EACH,
-    MIDDLE_PART,
-    MOST_EACH,
     THIRD_EACH,
     THIRD_REGISTERS,
-    USUAL_PART,
-    WAITING_PART,
     RowConfig,
-    chosen_rows,
-    long_rows,
     plan_of,
     reached,
 )
@@ -88,25 +81,14 @@ def log_softmax_backward(
 
 def chosen_softmax(cols: int, dtype: str) -> SoftmaxConfig:
     """The configuration that `softmax` chooses for rows of `cols` elements. Raises LaunchError (kernels-softmax-columns)."""
-    short = ITEMSIZE[dtype] == 2
-    if cols > CLUSTERS[-1] * LONGEST_PART:
-        raise fail(errors.SOFTMAX_COLUMNS, cols=cols, most=CLUSTERS[-1] * LONGEST_PART)
-    found = chosen_rows(cols)
-    if USUAL_PART < cols <= CLUSTERS[-1] * USUAL_PART:
-        found = long_rows(cols, each=MOST_EACH if short else LONG_EACH)
-    elif short and cols <= USUAL_PART:
-        found = long_rows(cols, each=MIDDLE_EACH if cols <= WAITING_PART else LONG_EACH)
+    found = _chosen(cols, dtype)
     return SoftmaxConfig(found.num_ctas, found.num_warps)
 
 
-def _stays(cols: int, *, short: bool, log: bool) -> bool:
-    """Whether programs of one block stay, and copy a row while they compute another, and do not have a row or a few and end,
-    which balances multiprocessors of different rates. Of a copy's rate on an H200, bfloat16, if they stay and if they do not:
-    12,288 columns 0.94 and 0.96, with logarithms 0.95 and 0.89; 16,384 with logarithms 0.96 and 0.93."""
-    least = LONG_PART
-    if short:
-        least = MIDDLE_PART if log else WAITING_PART
-    return least < cols <= LONGEST_PART
+def _chosen(cols: int, dtype: str) -> RowConfig:
+    if cols > CLUSTERS[-1] * LONGEST_PART:
+        raise fail(errors.SOFTMAX_COLUMNS, cols=cols, most=CLUSTERS[-1] * LONGEST_PART)
+    return chosen_powers(cols, short=ITEMSIZE[dtype] == 2)
 
 
 def _forward(op: str, x: Any, out: Any, config: SoftmaxConfig | RowConfig | None, stream: Any) -> Any:
@@ -115,12 +97,12 @@ def _forward(op: str, x: Any, out: Any, config: SoftmaxConfig | RowConfig | None
     if not (source.rows and source.cols):
         return out
     vec, align = access_of(config, source, target, part=LONGEST_PART)
-    chosen = config or chosen_softmax(reached(source.cols, align), source.dtype)
     short = source.itemsize == 2
-    each = MIDDLE_EACH if short else EACH
-    given = chosen if isinstance(chosen, RowConfig) else RowConfig(chosen.num_ctas, chosen.num_warps, each)
+    given = config or _chosen(reached(source.cols, align), source.dtype)
+    if isinstance(given, SoftmaxConfig):
+        given = RowConfig(given.num_ctas, given.num_warps, MIDDLE_EACH if short else EACH)
     alone = given.num_ctas == 1
-    ahead = given.copies(not alone or _stays(source.cols, short=short, log=op == "log_softmax"), vec * source.itemsize)
+    ahead = given.copies(not alone or stays(source.cols, short=short, log=op == "log_softmax"), vec * source.itemsize)
     plan = plan_of(given, source.rows, source.cols, vec, ahead=ahead, numbers=2, align=align)
     plan = drawing(plan, source.rows, 2)
     # 40 elements fit into 80 registers: a multiprocessor has three blocks of 8 warps.

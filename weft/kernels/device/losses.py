@@ -308,8 +308,8 @@ def cross_entropy_clusters(
                 own -= factor * smoothing / cols.to(gl.float32)
                 if found.inside & found.counts:
                     store_one(grad + row.to(gl.int64) * grad_stride + found.column, own.to(grad.dtype.element_ty))
-        # What the next row needs is on its way while it is computed: the logit that its label names, and the label of the row
-        # after it. Nothing waits for either meanwhile.
+        # The next row's logit and the label of the row after it arrive while the next row is reduced. Loaded at the top of an
+        # iteration, the logit made all warps wait for the label that names it.
         found = class_of(rows, label, logits, following, stride, ignored)
         label = label_at(rows, labels, behind)
         row, following = following, behind

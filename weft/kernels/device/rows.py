@@ -192,26 +192,14 @@ class Rows:
     def load(self, base, row, stride, other: gl.constexpr = 0.0):
         """The tiles of rows that begin at `row`, and `other` where there are no elements."""
         at = self.place(base, row, stride)
-        return [
-            self.load_tile(at + i * self.plan.part, self.inside(row, i), other)
-            for i in gl.static_range(self.plan.tiles)
-        ]
-
-    @jit
-    def load_tile(self, addresses, mask, other: gl.constexpr):
-        """What is at these addresses, by a mask or None."""
-        return gl.load(addresses) if mask is None else gl.load(addresses, mask=mask, other=other)
+        return [loaded(at + i * self.plan.part, self.inside(row, i), other) for i in gl.static_range(self.plan.tiles)]
 
     @jit
     def store(self, base, row, stride, x):
         """Store the tiles of rows that begin at `row`, in the type of the array."""
         at = self.place(base, row, stride)
         for i in gl.static_range(self.plan.tiles):
-            mask = self.inside(row, i)
-            if mask is None:
-                gl.store(at + i * self.plan.part, x[i].to(base.dtype.element_ty))
-            else:
-                gl.store(at + i * self.plan.part, x[i].to(base.dtype.element_ty), mask=mask)
+            gl.store(at + i * self.plan.part, x[i].to(base.dtype.element_ty), mask=self.inside(row, i))
 
     @jit
     def load_shared(self, base, i: gl.constexpr):
@@ -219,7 +207,7 @@ class Rows:
         that begin anywhere."""
         if not self.plan.align:
             base = self.aligned(base)
-        return self.load_tile(base + self.column + i * self.plan.part, self.inside_columns(i), 0.0)
+        return loaded(base + self.column + i * self.plan.part, self.inside_columns(i), 0.0)
 
     @jit
     def vector(self, base):
@@ -229,18 +217,14 @@ class Rows:
             return [self.load_shared(base, i) for i in gl.static_range(self.plan.tiles)]
         shape: gl.constexpr = (self.plan.tiles, self.plan.lines, self.plan.part)
         buffer = gl.allocate_shared_memory(base.dtype.element_ty, shape, self.plan.held)
+        at = self.aligned(base) + (
+            self.column + gl.zeros([self.plan.lines, self.plan.part], gl.int32, self.plan.layout)
+        )
         for i in gl.static_range(self.plan.tiles):
-            mask = self.inside_columns(i)
-            addresses = self.aligned(base) + self.spread() + i * self.plan.part
-            if mask is not None:
-                mask = self.spread() < self.end - i * self.plan.part
-            copy_tile(buffer.index(i), addresses, mask, True)
+            async_copy.async_copy_global_to_shared(
+                buffer.index(i), at + i * self.plan.part, mask=self.inside_columns(i)
+            )
         return buffer
-
-    @jit
-    def spread(self):
-        """The column of each element of the first tile."""
-        return self.column + gl.zeros([self.plan.lines, self.plan.part], gl.int32, self.plan.layout)
 
     @jit
     def element(self, vector, i: gl.constexpr):
@@ -308,8 +292,10 @@ class Rows:
                 for i in gl.static_range(self.plan.tiles):
                     # Copies of rows that begin anywhere also read the bytes before a row in its first aligned 16. These are in
                     # the same page, so they cannot fault, and nothing uses them, whoever writes them meanwhile.
-                    buffer = stream.buffer.index(slot * self.plan.tiles + i)
-                    copy_tile(buffer, at + i * self.plan.part, rows.inside(row, i), not self.plan.align)
+                    async_copy.async_copy_global_to_shared(
+                        stream.buffer.index(slot * self.plan.tiles + i), at + i * self.plan.part, mask=rows.inside(row, i),
+                        zeros=not self.plan.align,
+                    )  # fmt: skip
         async_copy.commit_group()
 
     @jit
@@ -433,12 +419,6 @@ class Rows:
         return gl.convert_layout(x, gl.SliceLayout(1, like.layout))[:, None] + gl.zeros_like(like).to(x.dtype)
 
     @jit
-    def of_one_warp(self, x, like):
-        """A number of each line for its first warp, and 0 for the others."""
-        warp = gl.arange(0, self.plan.across, gl.SliceLayout(0, like.layout))[None, :]
-        return gl.where(warp == 0, self.for_warps(x, like), 0.0)
-
-    @jit
     def total(self, found):
         """Sums [lines] of numbers that have been exchanged."""
         if self.plan.blocks > 1:
@@ -479,23 +459,16 @@ class Rows:
         for i in gl.static_range(self.plan.tiles):
             start = base + (gl.program_id(0).to(gl.int64) * self.cols + i * self.plan.part)
             if self.plan.blocks > 1:
-                mask = self.inside_columns(i)
-                if mask is None:
-                    gl.store(start + self.column, x[i])
-                else:
-                    gl.store(start + self.column, x[i], mask=mask)
+                gl.store(start + self.column, x[i], mask=self.inside_columns(i))
             else:
                 column = gl.arange(0, self.plan.part, gl.SliceLayout(0, self.plan.layout))
                 gl.store(start + column, gl.sum(x[i], axis=0), mask=column < self.cols - i * self.plan.part)
 
 
 @jit
-def copy_tile(buffer, addresses, mask, zeros: gl.constexpr):
-    """Start to copy a tile, by a mask or None."""
-    if mask is None:
-        async_copy.async_copy_global_to_shared(buffer, addresses)
-    else:
-        async_copy.async_copy_global_to_shared(buffer, addresses, mask=mask, zeros=zeros)
+def loaded(addresses, mask, other: gl.constexpr):
+    """What is at these addresses, and `other` where the mask is false, if it is not None."""
+    return gl.load(addresses, mask=mask, other=None if mask is None else other)
 
 
 @jit

@@ -10,6 +10,7 @@ from weft.errors import kernels as errors
 from weft.kernels.device.losses import cross_entropy_backward_rows, cross_entropy_clusters, cross_entropy_rows
 from weft.kernels.machines import target_of
 from weft.kernels.rows.calls import empty_like, launched, prepared
+from weft.kernels.rows.choice import chosen_losses
 from weft.kernels.rows.launch import counter_of, drawing, groups_of, persistent
 from weft.kernels.rows.operands import (
     INTEGERS,
@@ -27,15 +28,11 @@ from weft.kernels.rows.plan import (
     BACKWARD_REGISTERS,
     EACH,
     FORWARD_REGISTERS,
-    LONG_EACH,
-    MOST_EACH,
     SUMS_REGISTERS,
     SUMS_WARPS,
     USUAL_PART,
-    USUAL_WARPS,
     RowConfig,
     RowPlan,
-    long_rows,
     plan_of,
     power_of_two,
     reached,
@@ -43,10 +40,6 @@ from weft.kernels.rows.plan import (
 from weft.layout import WARP_SIZE
 from weft.plain import as_number, whole
 
-SHORT = 512
-"""Columns of rows of which a program has several."""
-ALONE = (5120, 2), (10240, 4)
-"""Up to so many columns, so many warps of a block that has the row alone, 80 elements in each thread."""
 CHUNK = 4096
 """Columns of a row that a program of `cross_entropy_backward` has, 32 of each thread."""
 
@@ -94,7 +87,8 @@ def cross_entropy(
     if plan.blocks > 1:
         kernel, given = cross_entropy_clusters, (*common, z != 0, counter_of(plan, logits, stream), plan)
     else:
-        kernel, given = cross_entropy_rows, (*common, bool(plan.align) or source.cols % plan.part != 0, fits, plan)
+        tail = not fits and (bool(plan.align) or source.cols % plan.part != 0)
+        kernel, given = cross_entropy_rows, (*common, tail, fits, plan)
     # With gradients a block alone has more addresses to keep, and a cluster with smoothing more sums.
     most = FORWARD_REGISTERS if plan.each <= EACH else BACKWARD_REGISTERS
     if target is not None and plan.blocks == 1:
@@ -149,22 +143,6 @@ def cross_entropy_backward(
     return out
 
 
-def chosen_gradients(cols: int, clusters: bool = True) -> RowConfig:
-    """The configuration for losses with gradients of rows of `cols` logits, by `clusters` if there are any.
-
-    Of a copy's rate on an H200, bfloat16: 128,256 logits 0.98 (0.87 with 32 of a row in a thread), 151,936 0.97 with up to 80
-    (0.84 with 40); 16,384 by two blocks 0.94, by one 0.58; 5,000 by two warps 0.96, by four 0.87; 9,216 by four 0.98, by two
-    blocks 0.93."""
-    if cols <= SHORT:
-        return RowConfig()
-    for most, warps in ALONE:
-        if cols <= most:
-            return RowConfig(num_warps=warps, each=MOST_EACH)
-    if cols <= USUAL_PART and clusters:
-        return RowConfig(2, USUAL_WARPS, LONG_EACH)
-    return long_rows(cols, each=MOST_EACH if cols > USUAL_PART else LONG_EACH)
-
-
 def _plan(
     config: RowConfig | None, source: Lines, target: Lines | None, smooth: bool
 ) -> tuple[RowConfig, RowPlan, bool]:
@@ -173,25 +151,20 @@ def _plan(
     vec, align = access_of(config, source, target, part=None if target is None else USUAL_PART)
     cols = reached(source.cols, align)
     if config is None and target is not None:
-        config = chosen_gradients(cols, target_of(source.device).has_cluster)
+        config = chosen_losses(cols, smooth=smooth, clusters=target_of(source.device).has_cluster)
     # What is only read is streamed by small blocks, many on a multiprocessor.
     config = config or RowConfig()
-    if cols > _most(config, vec, target) * config.num_ctas and align and target is not None:
-        vec, align, cols = width_of(source.cols, source, target), 0, source.cols
-    most = _most(config, vec, target)
-    if cols > most * config.num_ctas:
+    held = WARP_SIZE * config.num_warps * config.num_ctas * max(config.each, vec)
+    if cols > held:
+        if align and target is not None:
+            vec, align = width_of(source.cols, source, target), 0
         config = replace(config, num_ctas=1)
-        return config, plan_of(config, source.rows, source.cols, vec, most=most, align=align), False
+        chunk = power_of_two(WARP_SIZE * config.num_warps * max(min(config.each, EACH), vec))
+        return config, plan_of(config, source.rows, source.cols, vec, most=chunk, align=align), False
     plan = plan_of(config, source.rows, source.cols, vec, numbers=4 if smooth else 2, align=align)
     if plan.blocks > 1:
         plan = drawing(replace(plan, ahead=config.copies(1, vec * source.itemsize)), source.rows, 3 if smooth else 2)
     return config, plan, True
-
-
-def _most(config: RowConfig, vec: int, target: Lines | None) -> int:
-    """Columns of a block that are held in registers at a time."""
-    each = config.each if target is None else max(config.each, 32)
-    return power_of_two(WARP_SIZE * config.num_warps * max(each, vec))
 
 
 def _labels(op: str, labels: Any, x: Lines) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from weft.kernels.device.norms import normalise, normalise_backward
+from weft.kernels.machines import target_of
 from weft.kernels.memory import fill_zero, used_on
 from weft.kernels.rows.calls import empty_like, launched, prepared
+from weft.kernels.rows.choice import chosen_moments, chosen_norm, chosen_sums
 from weft.kernels.rows.launch import added, counter_of, drawing, groups_of, persistent
 from weft.kernels.rows.operands import (
     FLOATS,
@@ -32,9 +35,6 @@ from weft.kernels.rows.plan import (
     SUMS_WARPS,
     USUAL_PART,
     RowConfig,
-    chosen_moments,
-    chosen_norm,
-    chosen_sums,
     plan_of,
     reached,
 )
@@ -43,7 +43,7 @@ from weft.plain import as_number
 ANYWHERE_REGISTERS = 96
 """Registers of a thread for rows that begin anywhere, whose vectors, such as a weight, are read element by element. Two
 vectors, or one array more with deviations from a mean, take those of a backward pass. So do blocks of 8 warps, of which a
-multiprocessor has no more with fewer registers. `layer_norm` with all of it spills 24 bytes, and nothing else any."""
+multiprocessor has no more with fewer registers."""
 ELEMENTWISE = 2048
 """Elements of vectors up to which that pays. Of a copy's rate on an H200, RMSNorm of 2,007 columns 0.79 instead of 0.60, of
 5,003 0.49 instead of 0.53; with a residual, which is one array more that is read in vectors, 0.60 instead of 0.42."""
@@ -209,13 +209,12 @@ def _backward(
                 fill_zero(value)
         return out, dweight, dbias
     both = dweight is not None and dbias is not None
-    config = config or chosen_sums(source.cols, both=both)
+    config = config or chosen_sums(source.cols, both=both, clusters=target_of(source.device).has_cluster)
     check_columns(op, source, config)
     vec = width_of(source.cols, upper, source, third, target, vector)
     small = min(each.itemsize for each in (source, upper, vector) if each is not None)
     plan = plan_of(config, source.rows, source.cols, vec, numbers=1 if mean is None else 2)
-    if config.copies(plan.blocks > 1 or plan.lines == 1, vec * small):
-        plan = plan_of(config, source.rows, source.cols, vec, ahead=True, numbers=plan.numbers)
+    plan = replace(plan, ahead=config.copies(plan.blocks > 1 or plan.lines == 1, vec * small))
     most = SUMS_REGISTERS if both and plan.warps <= SUMS_WARPS else BACKWARD_REGISTERS
     options: dict[str, Any] = {**plan.options, "maxnreg": most}
     sums = tuple(None if value is None else empty_like(x, (1, source.cols), "float32") for value in (dweight, dbias))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from weft.kernels.device.sampling import sample_rows
 from weft.kernels.memory import empty_like
+from weft.kernels.rows.choice import chosen_rows
 from weft.kernels.rows.launch import groups_of
 from weft.kernels.rows.operands import Lines, access_of, check_columns, lines_of, parameter, pitches, vector_of
-from weft.kernels.rows.plan import BACKWARD_REGISTERS, RowConfig, chosen_rows, plan_of, reached
+from weft.kernels.rows.plan import BACKWARD_REGISTERS, RowConfig, plan_of, reached
 from weft.plain import as_number, whole
 
 
@@ -47,7 +47,6 @@ def sample(
     config = config or chosen_rows(reached(source.cols, align))
     check_columns(op, source, config)
     plan = plan_of(config, source.rows, source.cols, vec, numbers=2, align=align, single=True)
-    plan = replace(plan, ahead=False)
     programs = groups_of(plan, source.rows)
     options: dict[str, Any] = {**plan.options, "maxnreg": BACKWARD_REGISTERS}
     each = tuple(is_array for _, is_array in given)
