@@ -467,7 +467,7 @@ class Rows:
 
 @jit
 def loaded(addresses, mask, other: gl.constexpr):
-    """What is at these addresses, and `other` where the mask is false, if it is not None."""
+    """The elements at these addresses, and `other` where `mask` is false; with None for a mask, all of them."""
     return gl.load(addresses, mask=mask, other=None if mask is None else other)
 
 

@@ -26,10 +26,9 @@ LONG_PART = 8192
 """Columns of a block of 4 warps, with 64 elements of a row in a thread."""
 SUMS_PART = 4096
 """Columns of a block that adds up two gradients over its rows."""
-WAITING_PART = 12288
-"""Columns of the longest rows of 16 bits that have 8 warps with 48 elements in a thread."""
-STAYING_PART, STAYING_LOG_PART = 12288, 10240
-"""Columns of rows of 16 bits above which the programs of a softmax, and of one with logarithms, are persistent (`stays`)."""
+MIDDLE_PART, LOG_PART = 12288, 10240
+"""Columns of the longest rows of 16 bits that 8 warps have with 48 elements in a thread. The programs of a softmax of longer
+ones are persistent (`stays`), and with logarithms those of more than the second number."""
 NORMS = ((256, 2048, RowConfig(num_warps=2)), (3072, 8192, RowConfig(each=LONG_EACH)))
 """Configurations of norms of rows of more than so many columns, up to so many; the second for 16 bits."""
 MOMENTS = ((512, 2, 32), (1280, 2, 64), (3072, 2, 40), (9216, 4, 72))
@@ -71,7 +70,7 @@ def chosen_powers(cols: int, *, short: bool) -> RowConfig:
     if USUAL_PART < cols <= CLUSTERS[-1] * USUAL_PART:
         return long_rows(cols, each=MOST_EACH if short else LONG_EACH)
     if short and cols <= USUAL_PART:
-        return long_rows(cols, each=MIDDLE_EACH if cols <= WAITING_PART else LONG_EACH)
+        return long_rows(cols, each=MIDDLE_EACH if cols <= MIDDLE_PART else LONG_EACH)
     return chosen_rows(cols)
 
 
@@ -81,7 +80,7 @@ def stays(cols: int, *, short: bool, log: bool) -> bool:
     columns 0.94 and 0.96, with logarithms 0.95 and 0.89; 16,384 with logarithms 0.96 and 0.93."""
     least = LONG_PART
     if short:
-        least = STAYING_LOG_PART if log else STAYING_PART
+        least = LOG_PART if log else MIDDLE_PART
     return least < cols <= LONGEST_PART
 
 

@@ -151,7 +151,7 @@ class RowPlan:
 
     @property
     def each(self) -> int:
-        """Elements of a thread."""
+        """Elements of rows that a thread holds."""
         lines = 1 if self.blocks > 1 else self.lines
         return self.part * self.tiles * lines // (WARP_SIZE * self.warps)
 
@@ -219,7 +219,9 @@ def plan_of(
     )
     if most:
         return plan
-    return replace(plan, full=min(max(cols - (blocks - 1) * plan.portion(cols), 0), plan.portion(cols)) // part)
+    portion = plan.portion(cols)
+    # The last block has the fewest columns.
+    return replace(plan, full=min(max(cols - (blocks - 1) * portion, 0), portion) // part)
 
 
 def warps_of(cols: int, each: int) -> int:
